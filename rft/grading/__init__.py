@@ -1,0 +1,25 @@
+"""Grade math responses by exact match: extraction, normalisation, comparison. Standard library only.
+
+Every function is pure, deterministic and linear in its input: no model text is evaluated, no thread, signal or
+subprocess is used, so a reward can run in any thread of any Ray worker.
+"""
+
+from .compare import equal, parse_rational
+from .extract import Extraction, extract_answer, final_message, last_boxed, last_number, open_channel, response_of
+from .grade import Grade, grade
+from .normalize import normalize
+
+__all__ = [
+    "Extraction",
+    "Grade",
+    "equal",
+    "extract_answer",
+    "final_message",
+    "grade",
+    "last_boxed",
+    "last_number",
+    "normalize",
+    "open_channel",
+    "parse_rational",
+    "response_of",
+]

@@ -1,0 +1,29 @@
+"""Engine side of the LoRA weight sync: pass the adapter to the workers, and stamp rollouts with its version."""
+
+
+async def apply_lora(engine, manifest: dict, payload) -> list[dict]:
+    """Hand one adapter to every worker of a vLLM engine; forget cached prefixes, which the old weights computed.
+
+    Args:
+        engine: OpenRLHF's `LLMRayActor`; its `adapter_version` becomes the manifest's.
+        manifest: see `rft.hooks.lora_manifest`.
+        payload: uint8 array, shape (bytes,); Ray has resolved the object reference.
+
+    Returns:
+        One receipt per tensor-parallel rank, see `rft.hooks.lora_worker.apply_lora`.
+    """
+    # The engine's RPC turns numpy arrays into lists of Python integers: bytes arrive as they are.
+    receipts = await engine.llm.collective_rpc("apply_lora", args=(manifest, payload.tobytes()))
+    await engine.llm.reset_prefix_cache()
+    engine.adapter_version = manifest["version"]
+    return receipts
+
+
+def stamp(responses: list[dict], engine) -> list[dict]:
+    """Write the adapter version that produced them into the extra logs of rollouts (0: the base model)."""
+    for response in responses:
+        response["extra_logs"] = {
+            **(response["extra_logs"] or {}),
+            "adapter_version": getattr(engine, "adapter_version", 0),
+        }
+    return responses

@@ -1,0 +1,136 @@
+"""Trainer side of the LoRA weight sync: gather the adapter once, send it once, compare what every worker reports.
+
+The stock full broadcast cannot serve LoRA (OpenRLHF issues #546, #1081: PEFT names do not match the engine's) and
+would move the whole model for an adapter of some ten megabytes.
+"""
+
+import time
+
+import deepspeed
+import ray
+import torch
+from peft import PeftModel
+
+from rft.hooks.lora_manifest import build_manifest
+
+PEFT_PREFIX = "base_model.model."
+ADAPTER = "default"
+
+
+def is_active(args) -> bool:
+    """Whether this run syncs by adapter: LoRA is on and the single-tensor Ray path was not asked for."""
+    return args.lora_rank > 0 and bool(args.vllm_num_engines) and not args.vllm_sync_with_ray
+
+
+def lora_layers(model: PeftModel) -> list[tuple[str, torch.nn.Module]]:
+    """The adapted linear layers, as (checkpoint name of the weight, PEFT layer), in model order.
+
+    Raises:
+        ValueError: some trainable parameter is not a LoRA A or B matrix, so an adapter sync would leave it behind.
+    """
+    layers, covered = [], set()
+    for name, module in model.named_modules():
+        if ADAPTER in getattr(module, "lora_A", {}):
+            layers.append((f"{name.removeprefix(PEFT_PREFIX)}.weight", module))
+            covered |= {id(module.lora_A[ADAPTER].weight), id(module.lora_B[ADAPTER].weight)}
+    left_behind = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in covered]
+    if left_behind:
+        raise ValueError(
+            f"LoRA sync: {len(left_behind)} trainable parameters are not LoRA A or B matrices of a linear layer "
+            f"(first: {left_behind[0]}); adapt attention projections only, e.g. "
+            "--target_modules q_proj k_proj v_proj o_proj"
+        )
+    if not layers:
+        raise ValueError("LoRA sync: --lora_rank is set but the model has no LoRA layer; check --target_modules")
+    return layers
+
+
+def pack_adapter(model: PeftModel, version: int) -> tuple[dict, torch.Tensor]:
+    """Pack every A and B of a gathered model into one flat CPU buffer, shape (numel,), in the adapter's own dtype.
+
+    Sending the dtype that the trainer computes with keeps the sync exact (bf16 under DeepSpeed's bf16 mode).
+    """
+    layers, matrices = [], []
+    for name, module in lora_layers(model):
+        a, b = module.lora_A[ADAPTER].weight.data, module.lora_B[ADAPTER].weight.data
+        layers.append(
+            {
+                "name": name,
+                "rank": a.shape[0],
+                "in_features": a.shape[1],
+                "out_features": b.shape[0],
+                "scaling": float(module.scaling[ADAPTER]),
+            }
+        )
+        matrices += [a.flatten(), b.flatten()]
+    return build_manifest(layers, matrices[0].dtype, version), torch.cat(matrices).cpu()
+
+
+def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list) -> dict[str, float] | None:
+    """Bring every vLLM worker to `W0 + scaling · B @ A` of the adapter as it is now. Call on every rank.
+
+    Returns:
+        On rank 0 the metrics of the sync (see `receipt_metrics`), on the others None.
+
+    Raises:
+        ValueError: a worker refused the adapter, or the workers' receipts disagree.
+    """
+    model, marks = engine.module, [time.perf_counter()]
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    metrics = None
+    # One coalesced all-gather for all adapter matrices; a gather per matrix would be a latency per matrix.
+    with deepspeed.zero.GatheredParameters(trainable, enabled=engine.zero_optimization_partition_weights()):
+        marks.append(time.perf_counter())
+        if torch.distributed.get_rank() == 0:
+            manifest, buffer = pack_adapter(model, version=engine.global_steps)
+    if torch.distributed.get_rank() == 0:
+        marks.append(time.perf_counter())
+        payload = ray.put(buffer.view(torch.uint8).numpy())
+        marks.append(time.perf_counter())
+        per_engine = ray.get([e.apply_lora.remote(manifest, payload) for e in vllm_engines])
+        marks.append(time.perf_counter())
+        compare_receipts(manifest, per_engine)
+        metrics = receipt_metrics(per_engine, marks)
+    torch.distributed.barrier()
+    return metrics
+
+
+def compare_receipts(manifest: dict, per_engine: list[list[dict]]) -> None:
+    """Check the receipts of every engine (outer) and tensor-parallel rank (inner) against the manifest and each other.
+
+    Raises:
+        ValueError: a version or count differs from the manifest's, or two engines hold different weights.
+    """
+    for index, receipts in enumerate(per_engine):
+        for receipt, first in zip(receipts, per_engine[0], strict=True):
+            where = f"engine {index}, tensor-parallel rank {receipt['tp_rank']}"
+            found = (receipt["version"], receipt["layers"])
+            wanted = (manifest["version"], len(manifest["layers"]))
+            if found != wanted:
+                raise ValueError(f"LoRA sync: {where} holds (version, layers) {found}, wanted {wanted}")
+            if receipt["checksum"] != first["checksum"]:
+                raise ValueError(
+                    f"LoRA sync: {where} holds weights {receipt['checksum']}, engine 0 holds {first['checksum']}: "
+                    "the engines did not start from the same base checkpoint"
+                )
+
+
+def receipt_metrics(per_engine: list[list[dict]], marks: list[float]) -> dict[str, float]:
+    """Numbers for the metrics log: seconds by phase (the slowest worker's), adapter version, share kept by bf16."""
+    receipts = [receipt for receipts in per_engine for receipt in receipts]
+    gather, pack, put, rpc = (b - a for a, b in zip(marks, marks[1:], strict=False))
+    metrics = {
+        "sync_adapter_version": receipts[0]["version"],
+        "sync_layers": receipts[0]["layers"],
+        "sync_seconds": marks[-1] - marks[0],
+        "sync_gather_seconds": gather,
+        "sync_pack_seconds": pack,
+        "sync_put_seconds": put,
+        "sync_rpc_seconds": rpc,
+    }
+    for phase in receipts[0]["seconds"]:
+        metrics[f"sync_worker_{phase}_seconds"] = max(receipt["seconds"][phase] for receipt in receipts)
+    kept = [receipt["kept_share"] for receipt in receipts if receipt["kept_share"] is not None]
+    if kept:
+        metrics["sync_kept_share"] = min(kept)
+    return metrics

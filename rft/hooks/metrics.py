@@ -1,0 +1,43 @@
+"""One JSON line per training step and per evaluation, whole lines only, so that a reader never meets half a record."""
+
+import json
+import math
+import numbers
+import os
+from pathlib import Path
+
+TRAINING_FILE = "training_metrics.jsonl"
+EVAL_FILE = "eval_metrics.jsonl"
+
+
+def log_training_step(global_step: int, metrics: dict) -> None:
+    """Append a step's numbers to `$METRICS_LOG_DIR/training_metrics.jsonl`; does nothing when the variable is unset."""
+    _append(TRAINING_FILE, global_step, metrics)
+
+
+def log_evaluation(global_step: int, metrics: dict) -> None:
+    """Append an evaluation's numbers to `$METRICS_LOG_DIR/eval_metrics.jsonl`; does nothing when it is unset."""
+    _append(EVAL_FILE, global_step, metrics)
+
+
+def json_line(global_step: int, metrics: dict) -> str:
+    """One record, newline last. Values that are not numbers are left out; NaN and infinities become null."""
+    record = {"global_step": global_step}
+    for key, value in metrics.items():
+        if isinstance(value, numbers.Real):
+            record[key] = float(value) if math.isfinite(value) else None
+    return json.dumps(record, allow_nan=False) + "\n"
+
+
+def _append(filename: str, global_step: int, metrics: dict) -> None:
+    directory = os.environ.get("METRICS_LOG_DIR")
+    if not directory:
+        return
+    path = Path(directory)
+    path.mkdir(parents=True, exist_ok=True)
+    # A single write of the whole line in append mode: a kill leaves at most a torn tail, never a mixed line.
+    descriptor = os.open(path / filename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, json_line(global_step, metrics).encode())
+    finally:
+        os.close(descriptor)
