@@ -1,5 +1,7 @@
 """Engine side of the LoRA weight sync: pass the adapter to the workers, and stamp rollouts with its version."""
 
+from rft.hooks.lora_manifest import accepted
+
 
 async def apply_lora(engine, manifest: dict, payload) -> list[dict]:
     """Hand one adapter to every worker of a vLLM engine; forget cached prefixes, which the old weights computed.
@@ -11,9 +13,12 @@ async def apply_lora(engine, manifest: dict, payload) -> list[dict]:
 
     Returns:
         One receipt per tensor-parallel rank, see `rft.hooks.lora_worker.apply_lora`.
+
+    Raises:
+        ValueError: a worker refused the adapter; the message names the tensor.
     """
     # The engine's RPC turns numpy arrays into lists of Python integers: bytes arrive as they are.
-    receipts = await engine.llm.collective_rpc("apply_lora", args=(manifest, payload.tobytes()))
+    receipts = accepted(await engine.llm.collective_rpc("apply_lora", args=(manifest, payload.tobytes())))
     await engine.llm.reset_prefix_cache()
     engine.adapter_version = manifest["version"]
     return receipts

@@ -5,6 +5,8 @@ Plain values and bytes only, because the engine's RPC turns numpy arrays into li
 
 import torch
 
+PEFT_PREFIX = "base_model.model."  # what PEFT puts before the names of the model it wraps
+
 
 def build_manifest(layers: list[dict], dtype: torch.dtype, version: int) -> dict:
     """Lay out adapter layers one after another, A before B.
@@ -40,3 +42,11 @@ def layer_matrices(layer: dict, buffer: torch.Tensor) -> tuple[torch.Tensor, tor
     middle = start + rank * layer["in_features"]
     end = middle + layer["out_features"] * rank
     return buffer[start:middle].view(rank, -1), buffer[middle:end].view(-1, rank)
+
+
+def accepted(receipts: list[dict]) -> list[dict]:
+    """The receipts of an engine's workers. Raises ValueError with the first refusal among them."""
+    for receipt in receipts:
+        if "refused" in receipt:
+            raise ValueError(receipt["refused"])
+    return receipts

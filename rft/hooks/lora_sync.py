@@ -5,15 +5,15 @@ would move the whole model for an adapter of some ten megabytes.
 """
 
 import time
+from itertools import pairwise
 
 import deepspeed
 import ray
 import torch
 from peft import PeftModel
 
-from rft.hooks.lora_manifest import build_manifest
+from rft.hooks.lora_manifest import PEFT_PREFIX, build_manifest
 
-PEFT_PREFIX = "base_model.model."
 ADAPTER = "default"
 
 
@@ -118,10 +118,12 @@ def compare_receipts(manifest: dict, per_engine: list[list[dict]]) -> None:
 def receipt_metrics(per_engine: list[list[dict]], marks: list[float]) -> dict[str, float]:
     """Numbers for the metrics log: seconds by phase (the slowest worker's), adapter version, share kept by bf16."""
     receipts = [receipt for receipts in per_engine for receipt in receipts]
-    gather, pack, put, rpc = (b - a for a, b in zip(marks, marks[1:], strict=False))
+    gather, pack, put, rpc = (b - a for a, b in pairwise(marks))
     metrics = {
         "sync_adapter_version": receipts[0]["version"],
         "sync_layers": receipts[0]["layers"],
+        # The low half of engine 0's first checksum: exact as a JSON number, enough to recognise the weights by.
+        "sync_checksum32": int(receipts[0]["checksum"], 16) & 0xFFFFFFFF,
         "sync_seconds": marks[-1] - marks[0],
         "sync_gather_seconds": gather,
         "sync_pack_seconds": pack,

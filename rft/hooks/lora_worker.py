@@ -20,6 +20,18 @@ from rft.hooks.lora_manifest import buffer_from_bytes, layer_matrices
 FULL = slice(None)
 
 
+def apply_lora_or_refuse(worker, manifest: dict, payload: bytes) -> dict:
+    """`apply_lora`, with a refusal as the receipt `{"refused": message}`.
+
+    An exception in one tensor-parallel worker would leave the other workers' answers in vLLM's queues, to be read as
+    the answers to the next call (seen with its multiprocessing executor); the engine raises instead.
+    """
+    try:
+        return apply_lora(worker, manifest, payload)
+    except ValueError as refusal:
+        return {"refused": str(refusal)}
+
+
 def apply_lora(worker, manifest: dict, payload: bytes) -> dict:
     """Set every adapted weight of this worker's model and report what was done.
 

@@ -1,4 +1,4 @@
-"""MXFP4 checkpoints where they must become bf16: in the trainer, and in an engine whose platform has no MXFP4 kernel."""
+"""MXFP4 checkpoints that must become bf16: in the trainer, and in an engine on a platform without an MXFP4 kernel."""
 
 from collections.abc import Iterable, Iterator
 

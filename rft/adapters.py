@@ -1,0 +1,61 @@
+"""Read a saved LoRA adapter as the manifest and buffer that the trainer's own sync would send."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from rft.hooks.lora_manifest import PEFT_PREFIX, build_manifest
+
+A_SUFFIX, B_SUFFIX = ".lora_A.weight", ".lora_B.weight"
+
+
+def is_adapter(path: str | Path) -> bool:
+    """Whether a directory holds a PEFT adapter."""
+    return (Path(path) / "adapter_config.json").is_file()
+
+
+def base_model_of(path: str | Path) -> str:
+    """The base checkpoint that an adapter was trained on, as recorded by PEFT."""
+    return json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
+
+
+def read_adapter(path: str | Path, version: int = 1) -> tuple[dict, torch.Tensor]:
+    """Manifest and flat buffer, shape (numel,), of the adapter in `path`.
+
+    Raises:
+        ValueError: the directory lacks the tensors, or holds others than LoRA A and B of linear layers, or options
+            that the sync does not carry (DoRA, per-layer ranks).
+    """
+    path = Path(path)
+    config = json.loads((path / "adapter_config.json").read_text())
+    unsupported = [key for key in ("use_dora", "rank_pattern", "alpha_pattern", "modules_to_save") if config.get(key)]
+    if unsupported:
+        raise ValueError(f"{path}: the adapter uses {', '.join(unsupported)}; the sync carries plain LoRA only")
+    file = path / "adapter_model.safetensors"
+    if not file.is_file():
+        raise ValueError(f"{path}: found no adapter_model.safetensors; wanted an adapter saved by the patched trainer")
+    tensors = load_file(file)
+    prefixes = sorted(
+        {name.removesuffix(suffix) for name in tensors for suffix in (A_SUFFIX, B_SUFFIX) if name.endswith(suffix)}
+    )
+    others = [name for name in tensors if not name.endswith((A_SUFFIX, B_SUFFIX))]
+    if others or not prefixes or len(tensors) != 2 * len(prefixes):
+        raise ValueError(f"{path}: wanted pairs of LoRA A and B only, found {others[0] if others else sorted(tensors)}")
+    rank = config["r"]
+    scaling = config["lora_alpha"] / (rank**0.5 if config.get("use_rslora") else rank)
+    layers, matrices = [], []
+    for prefix in prefixes:
+        a, b = tensors[prefix + A_SUFFIX], tensors[prefix + B_SUFFIX]
+        layers.append(
+            {
+                "name": f"{prefix.removeprefix(PEFT_PREFIX)}.weight",
+                "rank": rank,
+                "in_features": a.shape[1],
+                "out_features": b.shape[0],
+                "scaling": scaling,
+            }
+        )
+        matrices += [a.flatten(), b.flatten()]
+    return build_manifest(layers, matrices[0].dtype, version), torch.cat(matrices)

@@ -1,0 +1,52 @@
+"""A vLLM engine in this process that serves exactly what the trainer's rollout engines serve."""
+
+import os
+
+import torch
+
+from rft.adapters import read_adapter
+from rft.hooks.lora_manifest import accepted
+
+# One process, so that nothing is started which a killed evaluation could leave behind.
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+
+
+def open_engine(model: str, max_model_len: int, tensor_parallel_size: int = 1, seed: int = 0, **options):
+    """A `vllm.LLM` over a base checkpoint, in bf16, with the trainer's worker extension.
+
+    Args:
+        model: checkpoint directory or hub name.
+        max_model_len: prompt plus completion, tokens.
+        tensor_parallel_size: ranks; above one they are processes of this host.
+        seed: engine seed.
+        options: further arguments of `vllm.LLM`.
+    """
+    import vllm
+
+    if tensor_parallel_size > 1:
+        options.setdefault("distributed_executor_backend", "mp")
+    return vllm.LLM(
+        model,
+        dtype="bfloat16",
+        max_model_len=max_model_len,
+        tensor_parallel_size=tensor_parallel_size,
+        seed=seed,
+        enforce_eager=options.pop("enforce_eager", not torch.cuda.is_available()),
+        worker_extension_cls="openrlhf.trainer.ray.vllm_worker_wrap.WorkerWrap",
+        disable_log_stats=True,
+        **options,
+    )
+
+
+def serve_adapter(llm, path: str) -> list[dict]:
+    """Serve a saved adapter on the engine's base through the trainer's own sync; return the workers' receipts."""
+    manifest, buffer = read_adapter(path)
+    return sync_engine(llm, manifest, buffer)
+
+
+def sync_engine(llm, manifest: dict, buffer: torch.Tensor) -> list[dict]:
+    """Send one adapter to every worker of the engine and forget its cached prefixes; one receipt a rank."""
+    payload = buffer.view(torch.uint8).numpy().tobytes()
+    receipts = accepted(llm.collective_rpc("apply_lora", args=(manifest, payload)))
+    llm.reset_prefix_cache()
+    return receipts

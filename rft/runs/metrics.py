@@ -1,0 +1,29 @@
+"""Read a run's JSON lines; a torn last line, left by a kill, is not an error."""
+
+import json
+from pathlib import Path
+
+
+def read_jsonl(path: str | Path) -> list[dict]:
+    """Records of a JSONL file in order. A last line without a newline is dropped; a broken line elsewhere raises.
+
+    Raises:
+        ValueError: a complete line is not JSON; the message names file and line.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return []
+    lines = path.read_text().split("\n")[:-1]
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({error.msg})") from None
+    return records
+
+
+def series(records: list[dict], name: str) -> tuple[list[float], list[float]]:
+    """(steps, values) of one metric, steps without a value left out."""
+    points = [(r["global_step"], r[name]) for r in records if r.get(name) is not None]
+    return [p[0] for p in points], [p[1] for p in points]

@@ -1,0 +1,137 @@
+"""The weight sync on real vLLM engines, TP=1 and TP=2: served weights, receipts, refusals, tokens."""
+
+import copy
+import sys
+
+import cloudpickle
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rft.engine import sync_engine
+from rft.hooks.lora_manifest import build_manifest
+
+pytestmark = pytest.mark.stack
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
+
+RANK, SCALING = 8, 2.0
+SHAPES = {"q_proj": (128, 128), "k_proj": (64, 128), "v_proj": (64, 128), "o_proj": (128, 128)}  # (out, in)
+NAMES = [f"model.layers.{layer}.self_attn.{part}.weight" for layer in range(2) for part in SHAPES]
+LAYERS = [
+    {"name": n, "rank": RANK, "scaling": SCALING, "out_features": o, "in_features": i}
+    for n in NAMES
+    for o, i in [SHAPES[n.split(".")[-2]]]
+]
+
+
+def adapter(seed: int, scale: float = 0.1) -> tuple[dict, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    manifest = build_manifest(LAYERS, torch.bfloat16, version=seed)
+    return manifest, (torch.randn(manifest["numel"], generator=generator) * scale).to(torch.bfloat16)
+
+
+def served_weights(llm) -> list[dict[str, torch.Tensor]]:
+    """Per rank: parameter name -> bf16 tensor, as the worker holds it."""
+
+    def read(worker):
+        params = worker.model_runner.get_model().named_parameters()
+        return {n: p.detach().clone() for n, p in params if n.endswith(("qkv_proj.weight", "o_proj.weight"))}
+
+    return llm.collective_rpc(read)
+
+
+def expected_weights(checkpoint, manifest: dict, buffer: torch.Tensor, ranks: int) -> list[dict[str, torch.Tensor]]:
+    """`bf16(fp32(W0) + scaling · B @ A)` of the whole matrices, then cut into tensor-parallel shards by hand."""
+    base = load_file(checkpoint / "model.safetensors")
+    merged, start = {}, 0
+    for layer in manifest["layers"]:
+        n_a = RANK * layer["in_features"]
+        n_b = RANK * layer["out_features"]
+        a = buffer[start : start + n_a].view(RANK, -1).float()
+        b = buffer[start + n_a : start + n_a + n_b].view(-1, RANK).float()
+        start += n_a + n_b
+        merged[layer["name"]] = (base[layer["name"]].float() + SCALING * (b @ a)).to(torch.bfloat16)
+    result = []
+    for rank in range(ranks):
+        shards = {}
+        for layer in range(2):
+            q, k, v, o = (merged[f"model.layers.{layer}.self_attn.{part}.weight"] for part in SHAPES)
+            rows = [w.chunk(ranks, dim=0)[rank] for w in (q, k, v)]
+            shards[f"model.layers.{layer}.attn.qkv_proj.weight"] = torch.cat(rows)
+            shards[f"model.layers.{layer}.attn.o_proj.weight"] = o.chunk(ranks, dim=1)[rank]
+        result.append(shards)
+    return result
+
+
+def assert_same_bits(found: list[dict], wanted: list[dict]) -> None:
+    assert len(found) == len(wanted)
+    for held, expected in zip(found, wanted, strict=True):
+        assert held.keys() == expected.keys()
+        for name, tensor in expected.items():
+            assert torch.equal(held[name].view(torch.int16), tensor.view(torch.int16)), name
+
+
+def ranks_of(engine) -> int:
+    return engine.llm_engine.vllm_config.parallel_config.tensor_parallel_size
+
+
+def test_served_weights_are_the_merged_weights_bit_for_bit(engine, checkpoint):
+    manifest, buffer = adapter(seed=11)
+    receipts = sync_engine(engine, manifest, buffer)
+    assert [r["tp_rank"] for r in receipts] == list(range(ranks_of(engine)))
+    assert all(r["version"] == 11 and r["layers"] == len(NAMES) and 0.9 < r["kept_share"] < 1.1 for r in receipts)
+    assert_same_bits(served_weights(engine), expected_weights(checkpoint, manifest, buffer, ranks_of(engine)))
+
+
+def test_fiftieth_sync_leaves_the_same_bits_as_the_first(engine):
+    first = sync_engine(engine, *adapter(seed=1))
+    for seed in range(2, 50):
+        sync_engine(engine, *adapter(seed))
+    fiftieth = sync_engine(engine, *adapter(seed=1))
+    assert [r["checksum"] for r in fiftieth] == [r["checksum"] for r in first]
+
+
+def test_zero_adapter_restores_the_base_exactly(engine, checkpoint):
+    manifest, buffer = adapter(seed=5)
+    changed = sync_engine(engine, manifest, buffer)
+    restored = sync_engine(engine, manifest, torch.zeros_like(buffer))
+    assert all(r["kept_share"] is None for r in restored)
+    assert [r["checksum"] for r in restored] != [r["checksum"] for r in changed]
+    zero = torch.zeros_like(buffer)
+    assert_same_bits(served_weights(engine), expected_weights(checkpoint, manifest, zero, ranks_of(engine)))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda layer: layer.update(name="model.layers.0.self_attn.qq_proj.weight"), "self_attn.qq_proj.weight"),
+        (lambda layer: layer.update(name="model.layers.9.self_attn.q_proj.weight"), "layers.9.self_attn.q_proj"),
+        (lambda layer: layer.update(name="lm_head.weight"), "lm_head.weight"),
+        (lambda layer: layer.update(out_features=64, in_features=192), "q_proj.weight has shape"),
+    ],
+    ids=["misnamed", "no-such-layer", "not-a-linear-layer", "misshapen"],
+)
+def test_damaged_adapter_is_refused_by_name_and_changes_nothing(engine, damage, message):
+    manifest, buffer = adapter(seed=21)
+    sync_engine(engine, manifest, buffer)
+    before = served_weights(engine)
+    broken = copy.deepcopy(manifest)
+    damage(broken["layers"][0])
+    with pytest.raises(Exception, match=message):
+        sync_engine(engine, broken, buffer)
+    assert_same_bits(served_weights(engine), before)
+
+
+def test_missing_tensor_is_refused_by_name(engine):
+    manifest, buffer = adapter(seed=22)
+    sync_engine(engine, manifest, buffer)
+    last = manifest["layers"][-1]
+    shorter = build_manifest([dict(layer) for layer in LAYERS[:-1]], torch.bfloat16, version=22)
+    with pytest.raises(Exception, match=last["name"]):
+        sync_engine(engine, shorter, buffer[: shorter["numel"]])
+
+
+def test_payload_of_another_size_is_refused(engine):
+    manifest, buffer = adapter(seed=23)
+    with pytest.raises(Exception, match="payload has"):
+        sync_engine(engine, manifest, buffer[:-1])
