@@ -26,7 +26,8 @@ if ! command -v -- "$python" >/dev/null; then
 fi
 
 case "${1:-}" in
-  "" | --python*) set -- apply "$@" ;;
+  -h | --help) ;;
+  "" | -*) set -- apply "$@" ;;
 esac
 
 # Not PYTHONPATH: the check that the target itself can import rft must not be answered by our own environment.

@@ -15,14 +15,14 @@ _INTEGER = re.compile(rf"([+-]?)({_GROUPED})(?:\.0*)?")
 _DECIMAL = re.compile(rf"([+-]?)({_GROUPED})?(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{{1,3}}))?")
 _FRAC = re.compile(r"([+-]?)\\frac\{([^{}]*)\}\{([^{}]*)\}")
 _MIXED = re.compile(r"([+-]?)([0-9]+) ?(\\frac\{[0-9]+\}\{[0-9]+\}|(?<= )[0-9]+/[0-9]+)")
-_PLAIN = re.compile(r"[-+0-9.,/]*")
+_PLAIN = re.compile(r"[-+0-9.,/]*|-?\\[dtc]?frac\{[0-9]+\}\{[0-9]+\}|[A-Za-z]")
 _BRACKETS = (("\\{", "\\}"), ("(", ")"), ("(", "]"), ("[", ")"), ("[", "]"))
 
 
 def equal(answer: str, gold: str, lenient: bool = False) -> bool:
     """Whether ``answer`` states the same value as ``gold``.
 
-    Integers compare exactly at any size. Other numbers compare as exact rationals within 1e-6 of ``|gold|``. Tuples
+    Integers compare exactly at any size. Other numbers compare as exact rationals within 1e-6 of the larger one. Tuples
     and intervals compare element by element, in order, under equal brackets. All else compares as normalised text,
     where case matters. ``lenient`` is the looser profile of `rft.grading.normalize` and knows mixed numbers.
     """
@@ -75,8 +75,8 @@ def parse_rational(s: str, lenient: bool = False) -> tuple[int, int] | None:
     if (m := _FRAC.fullmatch(s)) is not None:
         value = _ratio(m[2], m[3])
         return (-value[0], value[1]) if value and m[1] == "-" else value
-    if s.count("/") == 1:
-        return _ratio(*s.split("/"))
+    if s.count("/") == 1 and (value := _ratio(*s.split("/"))) is not None:
+        return value
     if lenient and (m := _MIXED.fullmatch(s)) is not None and (part := parse_rational(m[3])) is not None:
         value = int(m[2]) * part[1] + part[0]
         return (-value if m[1] == "-" else value), part[1]
@@ -111,7 +111,7 @@ def _close(a: tuple[int, int], g: tuple[int, int]) -> bool:
         return True
     if a[0] % a[1] == 0 and g[0] % g[1] == 0:  # two integers, however written
         return False
-    return abs(left - right) * TOLERANCE_INVERSE <= abs(right)
+    return abs(left - right) * TOLERANCE_INVERSE <= max(abs(left), abs(right))
 
 
 def _elements(s: str) -> tuple[tuple[str, str], list[str]]:

@@ -2,7 +2,8 @@
 
 import re
 
-MAX_CHARS = 20_000  # a longer answer is not an answer
+MAX_CHARS = 10_000  # a longer answer is not an answer
+_ROUNDS = 5  # passes until nothing changes any more, so that a normal form is its own normal form
 
 _ODD_CHARS = str.maketrans({"\u2212": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " "})
 _BRACE = re.compile(r"\\.|[{}]")
@@ -28,7 +29,7 @@ _MATRIX = re.compile(r"\{[bvB]matrix\}")
 
 
 def normalize(answer: str, lenient: bool = False) -> str:
-    """Normal form of ``answer``; '' where nothing is left or it is longer than `MAX_CHARS`.
+    """Normal form of ``answer``; '' where nothing is left, it is too long or wrapped too deep.
 
     Strict follows the reference (enclosing ``$``, trailing periods, text wrappers, fractions, whitespace) and
     rewrites notation that means the same (``\\left``, thin spaces, ``\\frac12``, ``10{,}000``, outer braces).
@@ -37,13 +38,20 @@ def normalize(answer: str, lenient: bool = False) -> str:
     """
     if len(answer) > MAX_CHARS:
         return ""
-    if "frac" in answer:
-        answer = answer.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\cfrac", "\\frac")
-    if _NORMAL.fullmatch(answer):
-        return answer
-    if not answer.isascii():
-        answer = answer.translate(_ODD_CHARS)
-    s = _strip_enclosing(_SPACES.sub(" ", answer))
+    s = answer if answer.isascii() else answer.translate(_ODD_CHARS)
+    for _ in range(_ROUNDS):
+        if "frac" in s:
+            s = s.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\cfrac", "\\frac")
+        if _NORMAL.fullmatch(s):
+            return s
+        before, s = s, _pass(s, lenient)
+        if s == before:
+            return s
+    return ""
+
+
+def _pass(s: str, lenient: bool) -> str:
+    s = _strip_enclosing(_SPACES.sub(" ", s))
     if lenient:
         s = _drop_decoration(s)
     if "\\" in s or "{" in s:
@@ -57,15 +65,15 @@ def normalize(answer: str, lenient: bool = False) -> str:
 
 def _strip_enclosing(s: str) -> str:
     """Remove what only wraps the whole answer: math delimiters, a box, outer braces, trailing periods."""
-    for _ in range(4):  # deeper wrapping is not worth a pass over the text
+    for _ in range(4):
         before = s
         s = s.strip().rstrip(".").rstrip()
         for left, right in _ENCLOSING:
-            if len(s) > len(left) + len(right) and s.startswith(left) and s.endswith(right):
+            if len(s) >= len(left) + len(right) and s.startswith(left) and s.endswith(right):
                 inner = s[len(left) : -len(right)]
                 s = s if left in inner else inner
                 break
-        if s.endswith("}") and (s[0] == "{" or s[0] == "\\"):
+        if s.endswith("}"):
             box = _WHOLE_BOX.match(s)
             start = box.end() if box else 1
             if (box or s[0] == "{") and _closes_at_end(s, start):

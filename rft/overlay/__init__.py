@@ -17,9 +17,11 @@ def tree_ids(python: str | None = None) -> dict[str, str]:
         so that a run manifest never records a fingerprint of something else. An environment that cannot be examined
         raises `rft.overlay.errors.OverlayError`.
     """
+    import sys
+
     from .commands import examine
 
     return {
         inspection.package.import_name: inspection.tree_id if inspection.state == "APPLIED" else inspection.summary()
-        for inspection in examine(python).inspections
+        for inspection in examine(python or sys.executable).inspections
     }

@@ -2,10 +2,11 @@
 
 import sys
 
-if sys.version_info < (3, 11):  # checked before anything else is imported: older parsers fail on what follows
+# Checked before anything else is imported: older parsers fail on what follows.
+if sys.version_info < (3, 11):  # noqa: UP036
+    found = sys.version.split()[0] + " at " + sys.executable
     sys.stderr.write(
-        "error: the overlay needs Python 3.11 or newer\n  found: %s (%s)\n  repair: pass --python PATH\n"
-        % (sys.version.split()[0], sys.executable)
+        "error: the overlay needs Python 3.11 or newer\n  found:  " + found + "\n  repair: pass --python PATH\n"
     )
     sys.exit(3)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from pathlib import Path
 
 from . import commands
-from .errors import NOT_WANTED, OK, OverlayError
+from .errors import NOT_WANTED, NOT_WRITABLE, OK, USAGE, OverlayError
 from .state import Inspection
+from .transaction import READ_ONLY
 
 
+@functools.cache
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rft.overlay", description="Versioned patches over installed packages.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -19,15 +22,21 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, text: str, packages: bool = True) -> argparse.ArgumentParser:
         sub = subparsers.add_parser(name, help=text, description=text)
         if packages:
-            sub.add_argument("packages", nargs="*", metavar="PACKAGE", help="default: every package in the patches folder")
-        sub.add_argument("--python", metavar="PATH", help="target interpreter (default: .venv/bin/python, else python3)")
+            sub.add_argument(
+                "packages", nargs="*", metavar="PACKAGE", help="default: every package in the patches folder"
+            )
+        sub.add_argument(
+            "--python", metavar="PATH", help="target interpreter (default: .venv/bin/python, else python3)"
+        )
         sub.add_argument("--patches", type=Path, metavar="DIR", help="default: patches/ of this repository")
         return sub
 
     status = command("status", "Print the state of every package. Reads only.")
     verify = command("verify", "Exit 1 unless every package is exactly APPLIED. Reads only.")
     verify.add_argument("--expect", action="append", default=[], metavar="[NAME=]ID", help="wanted tree_id")
-    verify.add_argument("--ray", action="store_true", help="compare the tree_id of every node of the running Ray cluster")
+    verify.add_argument(
+        "--ray", action="store_true", help="compare the tree_id of every node of the running Ray cluster"
+    )
     apply = command("apply", "Apply the series, all or nothing.")
     revert = command("revert", "Restore the bytes that upstream ships.")
     for sub in (apply, revert):
@@ -61,6 +70,9 @@ def main(argv: list[str] | None = None) -> int:
             print(json.dumps(error.document(), indent=1))
         print(f"error: {error}", file=sys.stderr)
         return error.code
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return NOT_WRITABLE if error.errno in READ_ONLY else USAGE
 
 
 def _examine(arguments, need_rft: bool = False) -> commands.Examined:
@@ -87,6 +99,9 @@ def _change_tree(arguments) -> int:
     run = getattr(commands, arguments.command)
     examined = _examine(arguments, need_rft=arguments.command == "apply")
     examined, changes = run(examined, arguments.wait, arguments.dry_run)
+    found = examined.target.rft
+    if found and Path(found["file"]).resolve().parent.parent != commands.REPOSITORY:
+        print(f"note: the target imports rft from {found['file']}, not from {commands.REPOSITORY}", file=sys.stderr)
     files = [c.path for c in changes if not c.path.startswith((".", c.owner))]
     goal = "APPLIED" if arguments.command == "apply" else "CLEAN"
     if arguments.json:
@@ -121,7 +136,11 @@ def _print(examined: commands.Examined) -> None:
 def _line(inspection: Inspection) -> str:
     package, install = inspection.package, inspection.install
     where = f" ({install.name} {install.version})" if install.name else ""
-    ids = f"  tree_id {inspection.tree_id}  series_id {package.lock['series_id']}" if inspection.state == "APPLIED" else ""
+    ids = (
+        f"  tree_id {inspection.tree_id}  series_id {package.lock['series_id']}"
+        if inspection.state == "APPLIED"
+        else ""
+    )
     counts = f"  {len(package.patches)} patches, {len(package.files)} files"
     reason = f"  {inspection.reason}" if inspection.reason else ""
     return f"{package.name}{where}  {inspection.state}{ids}{counts}{reason}"

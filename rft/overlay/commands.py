@@ -66,7 +66,7 @@ def verify(examined: Examined, expect: list[str]) -> None:
 
     expect: `ID` where one package is examined, else `NAME=ID`. Files that no patch touches are compared with RECORD.
     """
-    wanted = _expected(expect, [inspection.package for inspection in examined.inspections])
+    wanted = expected(expect, [inspection.package for inspection in examined.inspections])
     for inspection in examined.inspections:
         package = inspection.package
         if inspection.state != "APPLIED":
@@ -101,7 +101,8 @@ def verify(examined: Examined, expect: list[str]) -> None:
             )
 
 
-def _expected(expect: list[str], packages: list[Package]) -> dict[str, str]:
+def expected(expect: list[str], packages: list[Package]) -> dict[str, str]:
+    """Parse --expect into package folder -> tree_id."""
     result = {}
     for item in expect:
         name, _, value = item.rpartition("=")

@@ -54,7 +54,7 @@ def split_lines(data: bytes) -> list[bytes]:
 def header_text(data: bytes) -> str:
     """What stands before the first `diff --git` line."""
     at = 0 if data.startswith(b"diff --git ") else data.find(b"\ndiff --git ") + 1
-    return (data[:at] if at or data.startswith(b"diff --git ") else data).decode()
+    return (data[:at] if at or data.startswith(b"diff --git ") else data).decode(errors="replace")
 
 
 def parse_patch(data: bytes, name: str) -> list[FileDiff]:
@@ -127,7 +127,7 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
     old: list[bytes] = []
     new: list[bytes] = []
     at += 1
-    while len(old) < old_count or len(new) < new_count or lines[at : at + 1] and lines[at].startswith(b"\\"):
+    while len(old) < old_count or len(new) < new_count or (lines[at : at + 1] and lines[at].startswith(b"\\")):
         if at == len(lines):
             raise _bad(name, at, "the last hunk is cut short")
         tag, text = lines[at][:1], lines[at][1:]

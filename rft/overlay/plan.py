@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 
 from .errors import DOES_NOT_APPLY, NOT_WANTED, REFUSED, OverlayError
@@ -32,7 +33,7 @@ def require_install(inspection: Inspection) -> None:
 
 
 def require_undrifted(inspection: Inspection) -> None:
-    """Refuse (exit 1) files that are neither pristine nor as a known series leaves them; exit 3 for symlinked folders."""
+    """Refuse files that are neither pristine nor as a known series left them (1), and symlinked folders (3)."""
     package, install = inspection.package, inspection.install
     for path, file in inspection.files.items():
         link = symlinked_parent(install.root, path)
@@ -69,9 +70,10 @@ def pristine_bytes(inspection: Inspection, path: str, file: FileState) -> bytes 
     if stored is not None:
         return stored
     if path in package.files and file.state == "PATCHED":
-        undone = package.unpatched(path, current)
-        if sha256(undone) == file.pristine:
-            return undone
+        with contextlib.suppress(OverlayError):  # patches changed since: the message below says what helps
+            undone = package.unpatched(path, current)
+            if sha256(undone) == file.pristine:
+                return undone
     raise OverlayError(
         NOT_WANTED,
         f"{package.name}: the pristine bytes of {path} are gone",
@@ -104,6 +106,13 @@ def plan_apply(inspection: Inspection) -> tuple[list[Change], list[bytes]]:
     """Changes that bring the package to APPLIED, and the pristine bytes to keep for revert."""
     require_undrifted(inspection)
     package = inspection.package
+    if set(package.files) != set(package.diffs):
+        raise OverlayError(
+            DOES_NOT_APPLY,
+            f"{package.name}: lock.json lists other files than the patches change",
+            found=", ".join(sorted(set(package.files) ^ set(package.diffs))),
+            repair="git checkout -- patches, or write the lock anew with `finish`",
+        )
     changes: list[Change] = []
     keep: list[bytes] = []
     for path, file in inspection.files.items():

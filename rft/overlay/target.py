@@ -68,14 +68,15 @@ def examine_target(python: str | None, packages: list[Package], repository: Path
     wanted: dict[str, list[str]] = {}
     for package in packages:
         wanted.setdefault(package.import_name, []).extend(package.distributions)
-    if _is_running(path) and not need_rft:
+    if is_running(path) and not need_rft:
         document = probe.report(wanted, _own_paths()) | {"rft": None}
     else:
         document = _probe(path, wanted)
     return Target(path, document["prefix"], document["version"], document["packages"], document["rft"])
 
 
-def _is_running(path: str) -> bool:
+def is_running(path: str) -> bool:
+    """Whether `path` is the interpreter of this process, in the same environment."""
     own = os.path.abspath(sys.executable)
     same_folder = os.path.realpath(os.path.dirname(path)) == os.path.realpath(os.path.dirname(own))
     return same_folder and os.path.realpath(path) == os.path.realpath(own)

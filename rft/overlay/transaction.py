@@ -52,9 +52,9 @@ def locked(roots: list[Path], wait: float) -> Iterator[None]:
             try:
                 (root / STATE_DIR).mkdir(exist_ok=True)
                 file = stack.enter_context((root / STATE_DIR / "lock").open("a+"))
+                _acquire(file, deadline, root)
             except OSError as error:
                 raise _not_writable(error) from error
-            _acquire(file, deadline, root)
             file.seek(0)
             file.truncate()
             file.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
@@ -86,7 +86,7 @@ def _not_writable(error: OSError) -> OverlayError:
             f"cannot write {error.filename}; nothing was changed",
             found=error.strerror,
             wanted="a writable site-packages",
-            repair="run as the owner of the environment, or patch the image when it is built: RUN bash apply_patches.sh",
+            repair="run as the owner of the environment, or when the image is built: RUN bash apply_patches.sh",
         )
     return OverlayError(
         ROLLED_BACK,
@@ -119,6 +119,8 @@ def commit(changes: list[Change], keep: list[bytes], operation: str) -> None:
             for change in changes:
                 if sha256(read(change.root, change.path)) != sha256(change.after):
                     raise OSError(errno.EIO, "the file on disk is not what was written", str(change.root / change.path))
+            for root in roots:
+                (root / JOURNAL).unlink()
     except BaseException as error:
         with _signals_ignored():
             for root in roots:
@@ -127,10 +129,11 @@ def commit(changes: list[Change], keep: list[bytes], operation: str) -> None:
             raise _not_writable(error) from error
         found = f"{type(error).__name__}: {error}".rstrip(": ")
         raise OverlayError(ROLLED_BACK, "rolled back after a fault: every file is as before", found=found) from error
-    for root in roots:
-        (root / JOURNAL).unlink()
-        _sync(root / STATE_DIR)  # before the blobs go: a journal that came back after a power cut would need them
-        collect_garbage(root)
+    # Leftover blobs do no harm, and the next transaction collects them.
+    with contextlib.suppress(OSError):
+        for root in roots:
+            _sync(root / STATE_DIR)  # first: a journal that came back after a power cut would need the blobs
+            collect_garbage(root)
 
 
 def _write_journal(root: Path, changes: list[Change], keep: list[bytes], operation: str) -> None:
@@ -138,6 +141,7 @@ def _write_journal(root: Path, changes: list[Change], keep: list[bytes], operati
     for data in [*keep, *(change.before for change in changes if change.before is not None)]:
         if blob(root, sha256(data)) is None:
             _replace(root / STATE_DIR / "blobs" / sha256(data), data, 0o644)
+    _sync(root / STATE_DIR / "blobs")
     files = [
         {
             "path": change.path,
@@ -149,6 +153,7 @@ def _write_journal(root: Path, changes: list[Change], keep: list[bytes], operati
         for change in changes
     ]
     _replace(root / JOURNAL, dump({"operation": operation, "pid": os.getpid(), "files": files}), 0o644)
+    _sync(root / STATE_DIR)
 
 
 def _mode(path: Path) -> int:
@@ -171,19 +176,18 @@ def _write_temporary(change: Change) -> Path | None:
 def _write(path: Path, data: bytes, mode: int, not_mtime_of: Path | None = None) -> Path:
     with path.open("wb") as file:
         file.write(data)
+        file.flush()  # before utime: a later write would set the mtime again
         os.fchmod(file.fileno(), mode)
         if not_mtime_of is not None and not_mtime_of.exists():
             # Bytecode is matched by size and whole seconds of mtime: never keep the second of the file it replaces.
             now, old = int(time.time()), int(not_mtime_of.stat().st_mtime)
             os.utime(file.fileno(), times=(now, now + 1 if now == old else now))
-        file.flush()
         os.fsync(file.fileno())
     return path
 
 
 def _replace(path: Path, data: bytes, mode: int) -> None:
     os.replace(_write(_temporary(path), data, mode, not_mtime_of=path), path)
-    _sync(path.parent)
 
 
 def _install(change: Change, temporary: Path | None) -> None:
@@ -260,6 +264,8 @@ def _undo(root: Path, data: bytes) -> None:
                 _replace(path, (root / STATE_DIR / "blobs" / row["before"]).read_bytes(), row["mode"])
         drop_bytecode(path)
         prune(root, row["path"])
+        if path.parent.is_dir():
+            _sync(path.parent)
     (root / JOURNAL).unlink()
 
 

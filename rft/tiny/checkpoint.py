@@ -65,10 +65,11 @@ def tiny_config() -> GptOssConfig:
     )
 
 
-def build_model(seed: int) -> GptOssForCausalLM:
+def build_model(seed: int, std: float | None = None) -> GptOssForCausalLM:
     """A float32 model with weights drawn from `seed` alone; the global random state is left as it was.
 
-    Matrices are normal with standard deviation 1/sqrt(inputs), embeddings 1, norms 1, biases 0, sinks 0.
+    Matrices and embeddings are normal with standard deviation `std`, or, with None, 1/sqrt(inputs) and 1: such a model's
+    greedy choices are far from ties. Norms are 1, biases and sinks 0.
     """
     model = GptOssForCausalLM._from_config(tiny_config(), attn_implementation="eager", torch_dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
@@ -79,11 +80,11 @@ def build_model(seed: int) -> GptOssForCausalLM:
             elif name.endswith(("bias", "sinks")):
                 parameter.zero_()
             elif name == "model.embed_tokens.weight":
-                parameter.normal_(0, 1, generator=generator)
+                parameter.normal_(0, std or 1, generator=generator)
             else:
                 # nn.Linear keeps (out, in), the stacked experts (E, in, out)
                 fan_in = parameter.shape[1]
-                parameter.normal_(0, fan_in**-0.5, generator=generator)
+                parameter.normal_(0, std or fan_in**-0.5, generator=generator)
     return model.eval()
 
 

@@ -1,25 +1,125 @@
-"""Arithmetic from reasoning-gym as chat problems, split into sets that share no problem.
+"""Sums of two two-digit numbers from reasoning-gym, as chat problems in sets that share no problem.
 
-The generator and the question text are reasoning-gym's `chain_sum` (two terms of two digits, + and -); we add one line that
-asks for `\\boxed{}`. A worked answer comes in two styles, see `answer`.
+The generator and the question text are reasoning-gym's `chain_sum`; we keep its additions and put a line before the
+question that asks for `\\boxed{}`. Answers for the warm start come in two styles, see `worked_answer`.
 """
 
 import json
-import random
+import os
 import re
+import tempfile
 from pathlib import Path
 
 from reasoning_gym import create_dataset
 
+from rft.evaluation import read_problems
+
 INSTRUCTION = "Put the final answer within \\boxed{}."
-SIZES = {"warm": 4000, "train": 2000, "heldout": 256}  # problems per split; 12,195 exist
-EXPRESSION = re.compile(r"(\d+) ([+-]) (\d+)")
+EXPRESSION = re.compile(r"(\d+) \+ (\d+)")
+SIZES = {"warm": 2200, "train": 1500, "heldout": 256}  # problems: supervised warm start, GRPO prompts, evaluation
+DISTINCT = 4095  # unordered pairs of two-digit numbers
+STYLES = ("guess", "steps")
 
 
-def problem_key(expression: str) -> tuple[str, int, int]:
-    """Canonical identity of `a + b` or `a - b`: a sum and its swapped twin are the same problem."""
-    match = EXPRESSION.fullmatch(expression)
-    if match is None:
-        raise ValueError(f"found expression {expression!r}, wanted two numbers joined by + or -")
-    a, operator, b = int(match[1]), match[2], int(match[3])
-    return (operator, min(a, b), max(a, b)) if operator == "+" else (operator, a, b)
+def operands(text: str) -> tuple[int, int]:
+    """The two terms of the one sum in `text`. Raises ValueError when there is none or more than one."""
+    found = EXPRESSION.findall(text)
+    if len(found) != 1:
+        raise ValueError(f"found {text!r}, wanted a text with exactly one sum 'a + b'")
+    return int(found[0][0]), int(found[0][1])
+
+
+def problem_key(problem: dict) -> tuple[int, int]:
+    """Canonical identity of a problem: its terms in ascending order, since `a + b` and `b + a` are one problem."""
+    a, b = operands(problem["input"][-1]["content"])
+    return min(a, b), max(a, b)
+
+
+def make_splits(seed: int = 0, sizes: dict[str, int] = SIZES) -> dict[str, list[dict]]:
+    """Disjoint sets of problems, deterministic by seed: for each name in `sizes`, that many.
+
+    A problem is `{"input": chat messages, "label": result as text, "id": "chain_sum/a+b", "datasource": "chain_sum"}`,
+    the form that `openrlhf.cli.train_ppo_ray` reads. Raises ValueError for sizes that do not fit the 4,095 distinct sums.
+    """
+    total = sum(sizes.values())
+    if min(sizes.values()) < 1 or total > DISTINCT:
+        raise ValueError(f"found sizes {sizes}, wanted at least 1 each and at most {DISTINCT} in all (the distinct sums)")
+    source = create_dataset("chain_sum", min_terms=2, max_terms=2, min_digits=2, max_digits=2, seed=seed, size=10**9)
+    problems, index = {}, 0
+    while len(problems) < total:
+        entry, index = source[index], index + 1
+        if "+" not in entry["metadata"]["expression"]:
+            continue
+        a, b = operands(entry["question"])
+        problem = {
+            "input": [{"role": "user", "content": f"{INSTRUCTION}\n{entry['question']}"}],
+            "label": entry["answer"],
+            "id": f"chain_sum/{a}+{b}",
+            "datasource": "chain_sum",
+        }
+        problems.setdefault(problem_key(problem), problem)
+    pool = iter(problems.values())
+    splits = {name: [next(pool) for _ in range(size)] for name, size in sizes.items()}
+    require_disjoint(splits)
+    return splits
+
+
+def require_disjoint(splits: dict[str, list[dict]]) -> None:
+    """Raise ValueError, naming the problem and both places, if a problem stands in two sets or twice in one."""
+    seen = {}
+    for name, problems in splits.items():
+        for problem in problems:
+            key = problem_key(problem)
+            if key in seen:
+                raise ValueError(f"found the sum of {key[0]} and {key[1]} in {seen[key]!r} and in {name!r}, wanted it once")
+            seen[key] = name
+
+
+def worked_answer(a: int, b: int, style: str) -> tuple[str, str]:
+    """Analysis and final text for the sum of two two-digit numbers, in one of two styles.
+
+    "steps" works column by column and carries: `Steps: 7+8=15, 4+3+1=8`, and is always right. "guess" names the result
+    at once, and is the answer of somebody who adds the columns but forgets the carry: right for the 55% of sums that
+    have none. The warm start teaches both, so that GRPO has a better habit to find.
+    """
+    ones, tens = a % 10 + b % 10, a // 10 + b // 10
+    if style == "guess":
+        result = 10 * tens + ones % 10
+        analysis = f"Guess: {result}"
+    elif style == "steps":
+        result, carry = a + b, ones // 10
+        carried = "+1" if carry else ""
+        analysis = f"Steps: {a % 10}+{b % 10}={ones}, {a // 10}+{b // 10}{carried}={tens + carry}"
+    else:
+        raise ValueError(f"found style {style!r}, wanted one of {STYLES}")
+    return analysis, f"\\boxed{{{result}}}"
+
+
+def write_splits(splits: dict[str, list[dict]], directory: Path) -> None:
+    """Write `<name>.jsonl` for each set into `directory`, each file whole or not at all; equal sets give equal bytes."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, problems in splits.items():
+        with tempfile.NamedTemporaryFile("w", dir=directory, prefix=f".{name}.", delete=False) as file:
+            file.writelines(json.dumps(problem) + "\n" for problem in problems)
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, directory / f"{name}.jsonl")
+
+
+def read_split(path: Path) -> list[dict]:
+    """The problems of one file that `write_splits` wrote.
+
+    Raises ValueError, naming file, line and the command that repairs it, when it is missing, malformed, or when a label is
+    not the sum of its problem.
+    """
+    repair = "write it anew with: python data/prepare_arithmetic.py --out DIR"
+    try:
+        problems = read_problems(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; {repair}") from None
+    for number, problem in enumerate(problems, 1):
+        terms = operands(problem["input"][-1]["content"])
+        if problem["label"] != str(sum(terms)):
+            raise ValueError(
+                f"{path}, line {number}: found label {problem['label']!r}, wanted {sum(terms)}, the sum of {terms}; {repair}"
+            )
+    return problems

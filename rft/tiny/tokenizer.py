@@ -33,11 +33,10 @@ KNOWN_TEXTS = (
     "You are ChatGPT, a large language model trained by OpenAI.\n\nReasoning: low\n\n"
     "# Valid channels: analysis, commentary, final. Channel must be included for every message.",
     "# Instructions\n\n",
-    "State the final answer to the following arithmetic problem: 12 + 34 =\nPut the final answer within \\boxed{}.",
-    "State the final answer to the following arithmetic problem: 56 - 78 =",
+    "Put the final answer within \\boxed{}.\n"
+    "State the final answer to the following arithmetic problem: 12 + 34 = 56 - 78",
     "Guess: 9",
     "Steps: 0+1=2, 3-4=5",
-    "Steps: -, ",
     "\\boxed{-1}",
 ) + ("system", "developer", "user", "assistant", "analysis", "commentary", "final", " medium", " high")
 

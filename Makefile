@@ -1,0 +1,28 @@
+# make test: everything, cheap gates first. make unit, make lint: those alone. Set-up is part of each.
+SHELL := bash
+.SHELLFLAGS := -Eeuo pipefail -c
+.NOTPARALLEL:
+unexport PYTHONDONTWRITEBYTECODE
+
+PYTHON := .venv/bin/python
+SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prune -o \( -name '*.sh' -o -path ./.ci/run \) -print)
+
+# $(call stage,COMMANDS): run them under the target's name and print how long they took.
+stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
+pytest = $(call stage,$(PYTHON) -m pytest tests/$@)
+
+.PHONY: test setup lint check unit overlay shell patches stack
+
+test: setup lint check unit overlay shell patches stack
+
+setup:
+	$(call stage,bash -c '. launch/common.sh; setup_env' setup)
+
+lint: setup
+	$(call stage,$(PYTHON) -m ruff check .; $(PYTHON) -m ruff format --check .; .venv/bin/shellcheck -x $(SCRIPTS))
+
+check: setup
+	$(call stage,$(PYTHON) -m rft.overlay check)
+
+unit overlay shell patches stack: setup
+	$(pytest)

@@ -1,0 +1,169 @@
+# shellcheck shell=bash
+# What every launcher shares: strict mode, run directory, phases, environment, the training command.
+#
+#   source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"      at the top of launch/train_*.sh
+#   begin_run                     make the run directory, or refuse one that is not empty
+#   phase setup; setup_env        launch/setup.sh: .venv, patches applied and verified
+#   phase data; run CMD ARG…      any step of the pipeline
+#   start_ray [LOGICAL_GPUS]      launch/ray.sh: a Ray cluster of our own, in the background
+#   phase train; launch_grpo "$@" the arrays MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS, then the user's overrides
+#
+# Environment: RUN_DIR (default runs/<launcher>/<UTC time>), RFT_STACK=cpu|gpu (default: gpu where nvidia-smi lists
+# one), RAY_ADDRESS (use that cluster and leave it running), DRY_RUN=1 (print the commands, touch nothing).
+set -Eeuo pipefail
+
+ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
+EXP_NAME="$(basename -- "$0" .sh)"
+PYTHON="$ROOT/.venv/bin/python"
+RUN_DIR="${RUN_DIR:-$ROOT/runs/$EXP_NAME/$(date -u +%Y%m%dT%H%M%SZ)}"
+[[ $RUN_DIR == /* ]] || RUN_DIR="$PWD/$RUN_DIR"
+DRY_RUN="${DRY_RUN:-0}"
+PHASE=""
+PHASE_START=0
+STARTED_PIDS=() # processes of ours that outlive the command that started them
+MODEL_ARGS=()
+CLUSTER_ARGS=()
+GRPO_ARGS=()
+
+# die WHAT FOUND WANTED REPAIR: one message, exit 1.
+die() {
+    printf 'error: %s\n  found:  %s\n  wanted: %s\n  repair: %s\n' "$@" >&2
+    exit 1
+}
+
+# shellcheck source=launch/setup.sh
+source "$ROOT/launch/setup.sh"
+# shellcheck source=launch/ray.sh
+source "$ROOT/launch/ray.sh"
+
+detect_stack() {
+    if [[ -z ${RFT_STACK:-} ]]; then
+        RFT_STACK=cpu
+        if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then RFT_STACK=gpu; fi
+    fi
+    [[ $RFT_STACK == cpu || $RFT_STACK == gpu ]] ||
+        die "unknown stack" "RFT_STACK=$RFT_STACK" "cpu or gpu" "unset RFT_STACK"
+    export RFT_STACK
+}
+
+# Set before Ray starts: its workers inherit them.
+export_environment() {
+    # Bytecode that set-up left out is written at first import, so that only one process compiles it.
+    unset PYTHONDONTWRITEBYTECODE
+    export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE="${HF_HUB_OFFLINE:-1}"
+    export TRANSFORMERS_OFFLINE="${TRANSFORMERS_OFFLINE:-1}" VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
+    if [[ $RFT_STACK == cpu ]]; then
+        # Without TORCH_COMPILE_DISABLE the first vLLM generation probes the CPU with a C++ compiler for a minute.
+        export DS_ACCELERATOR=cpu VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}"
+        export VLLM_CPU_OMP_THREADS_BIND=nobind TORCH_COMPILE_DISABLE=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+    fi
+}
+
+# Make the run directory. One that holds anything is refused: a run owns its directory.
+begin_run() {
+    [[ $DRY_RUN != 1 ]] || return 0
+    if [[ -e $RUN_DIR ]] && [[ ! -d $RUN_DIR || -n "$(ls -A -- "$RUN_DIR")" ]]; then
+        die "the run directory is taken" "$RUN_DIR, not empty" "a new or empty folder" \
+            "choose another one with RUN_DIR=…, or move this one away"
+    fi
+    mkdir -p -- "$RUN_DIR"
+    printf 'run directory: %s\n' "$RUN_DIR"
+}
+
+now_ms() { printf '%s' "$((${EPOCHREALTIME/[.,]/} / 1000))"; }
+RUN_START=$(now_ms)
+
+# phase NAME: print the time since the launch began, and close the phase before in phases.jsonl.
+phase() {
+    [[ $DRY_RUN != 1 ]] || return 0
+    end_phase
+    PHASE=$1 PHASE_START=$(now_ms)
+    local elapsed=$(((PHASE_START - RUN_START) / 1000))
+    printf '==> [%02d:%02d] %s\n' $((elapsed / 60)) $((elapsed % 60)) "$PHASE"
+}
+
+end_phase() {
+    [[ -n $PHASE ]] || return 0
+    local ms=$(($(now_ms) - PHASE_START))
+    if [[ -d $RUN_DIR ]]; then
+        printf '{"phase": "%s", "seconds": %d.%03d}\n' "$PHASE" $((ms / 1000)) $((ms % 1000)) >>"$RUN_DIR/phases.jsonl"
+    fi
+    PHASE=""
+}
+
+# print_command CMD ARG…: one line that a shell reads back as the same words.
+print_command() {
+    local line
+    line=$(printf '%q ' "$@")
+    printf '%s\n' "${line% }"
+}
+
+# run CMD ARG…: a step of the pipeline; a dry run prints it. It runs in the background, so that a signal to the
+# launcher is handled at once, not after hours of training.
+run() {
+    if [[ $DRY_RUN == 1 ]]; then
+        print_command "$@"
+        return 0
+    fi
+    local status=0
+    "$@" &
+    STARTED_PIDS+=("$!")
+    wait "$!" || status=$?
+    unset 'STARTED_PIDS[-1]'
+    return "$status"
+}
+
+# run_logged LOG CMD ARG…: as `run`, with output on the terminal and in LOG.
+run_logged() {
+    local log=$1 out tee_pid status=0
+    shift
+    if [[ $DRY_RUN == 1 ]]; then
+        print_command "$@"
+        return 0
+    fi
+    exec {out}> >(exec tee -ia -- "$log")
+    tee_pid=$!
+    run "$@" >&"$out" 2>&1 || status=$?
+    exec {out}>&-
+    # tee ends with the last writer; one that was left behind must not hold up the launcher.
+    for _ in {1..50}; do
+        is_running "$tee_pid" || break
+        sleep 0.1
+    done
+    return "$status"
+}
+
+# launch_grpo [OPENRLHF OPTION…]: train; the user's options come last and win. Log: train.log.
+launch_grpo() {
+    local command=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
+    if [[ $DRY_RUN != 1 ]]; then
+        wait_for_ray
+        print_command "${command[@]}" >"$RUN_DIR/command.sh"
+    fi
+    run_logged "$RUN_DIR/train.log" "${command[@]}"
+}
+
+on_exit() {
+    local status=$?
+    trap - EXIT ERR
+    trap '' INT TERM HUP # a second signal must not leave processes behind
+    set +e
+    end_phase
+    stop_started
+    stop_ray "$status"
+    exit "$status"
+}
+
+# stop_started: end the commands that still run, with their children; nothing else.
+stop_started() {
+    local pid
+    for pid in "${STARTED_PIDS[@]}"; do stop_tree "$pid" 10; done
+    STARTED_PIDS=()
+}
+
+trap on_exit EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+detect_stack
+export_environment

@@ -1,0 +1,112 @@
+# shellcheck shell=bash
+# The environment: uv, .venv from the hash-locked requirements, patches. Sourced by launch/common.sh.
+# No index address stands here: uv and pip take mirrors and credentials from the user's own configuration.
+
+UV_VERSION=0.13.8
+VENV="$ROOT/.venv"
+TOOLS="$ROOT/.tools"
+STAMP="$VENV/.rft-setup"      # written last: what this environment was made from
+HALF="$VENV/.rft-incomplete"  # there while an installation runs
+NEEDED_MB=10000               # the installed packages: 8.6 GB, bytecode, and some room
+
+# setup_env: make .venv ready for work. Does nothing but compare a hash and the patches when it is already.
+setup_env() {
+    [[ $DRY_RUN != 1 ]] || return 0
+    mkdir -p -- "$TOOLS" 2>/dev/null || die "cannot write to the checkout" "$ROOT, read-only" "a writable checkout" \
+        "chmod u+w, or clone to another place"
+    # Two launches at once must not install into one folder; the lock ends with the subshell.
+    (
+        flock 9
+        local want
+        want=$(setup_fingerprint)
+        # shellcheck disable=SC2153  # PYTHON is set in common.sh
+        if [[ ! -f $STAMP || $(<"$STAMP") != "$want" || ! -x $PYTHON || -e $HALF ]]; then
+            install_environment
+            apply_overlay
+            # After the patches, so that the patched files are compiled too.
+            "$PYTHON" "$ROOT/launch/compile_bytecode.py" "$VENV"
+            printf '%s\n' "$want" >"$STAMP"
+        else
+            bash "$ROOT/apply_patches.sh" verify --python "$PYTHON" >/dev/null 2>&1 || apply_overlay
+        fi
+    ) 9>"$TOOLS/setup.lock"
+}
+
+apply_overlay() {
+    bash "$ROOT/apply_patches.sh" apply --python "$PYTHON"
+    bash "$ROOT/apply_patches.sh" verify --python "$PYTHON" >/dev/null
+}
+
+# What an installation depends on. The place counts: scripts in .venv/bin hold absolute paths.
+setup_fingerprint() {
+    printf 'stack %s, root %s, %s\n' "$RFT_STACK" "$ROOT" \
+        "$(cat -- "$ROOT/requirements/$RFT_STACK.txt" "$ROOT/pyproject.toml" | sha256sum)"
+}
+
+install_environment() {
+    local python uv requirements="$ROOT/requirements/$RFT_STACK.txt"
+    python=$(find_python)
+    check_disk
+    uv=$(find_uv "$python")
+    export UV_PYTHON_DOWNLOADS="${UV_PYTHON_DOWNLOADS:-never}"
+    # An interrupted installation may have left packages that look whole and are not: start over, from uv's cache.
+    if [[ -e $HALF || ! -x $PYTHON ]] || ! "$PYTHON" -c '' 2>/dev/null; then
+        [[ ! -e $VENV || -e $HALF || ! -e $VENV/bin ]] || printf 'replacing %s: its interpreter does not run\n' "$VENV"
+        "$uv" venv --quiet --clear --python "$python" "$VENV"
+    fi
+    rm -f -- "$STAMP"
+    : >"$HALF"
+    printf 'installing %s into .venv (the first time about 3 GB to download)\n' "requirements/$RFT_STACK.txt"
+    local options=(--python "$PYTHON" --no-deps) progress=()
+    [[ -t 2 ]] || progress=(--quiet) # a log needs neither bars nor 300 package names
+    DS_BUILD_OPS=0 "$uv" pip install "${options[@]}" "${progress[@]}" --require-hashes -r "$requirements" ||
+        die "the packages could not be installed" "uv's message above" "every package of requirements/$RFT_STACK.txt" \
+            "check the network and your mirror settings (UV_DEFAULT_INDEX; UV_FIND_LINKS for local wheels), run again"
+    "$uv" pip install --quiet "${options[@]}" --no-build-isolation -e "$ROOT" ||
+        die "rft itself could not be installed" "uv's message above" "an editable installation of $ROOT" \
+            "mend pyproject.toml, then run again"
+    rm -f -- "$HALF"
+}
+
+# find_python: path of a Python 3.11 that runs (a pyenv shim may exist and not run).
+find_python() {
+    local candidate path
+    for candidate in python3.11 python3; do
+        path=$(command -v "$candidate") || continue
+        if "$path" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+            printf '%s\n' "$path"
+            return 0
+        fi
+    done
+    if path=$(command -v uv) && path=$("$path" python find --no-python-downloads --no-project 3.11 2>/dev/null); then
+        printf '%s\n' "$path"
+        return 0
+    fi
+    die "no Python 3.11" "$(python3 --version 2>/dev/null || printf 'no python3') on PATH" \
+        "python3.11 (OpenRLHF 0.9.3 ships wheels for CPython 3.11 only)" \
+        "install python3.11 and python3.11-venv with the system's package manager, or: uv python install 3.11"
+}
+
+# check_disk: refuse before the first byte is written, not in the middle of an 8 GB installation.
+check_disk() {
+    local free used=0
+    free=$(df -Pm -- "$ROOT" | awk 'NR == 2 { print $4 }')
+    if [[ -d $VENV ]]; then used=$(du -sm -- "$VENV" | cut -f1); fi
+    ((free + used >= NEEDED_MB)) || die "the disk is too small" "$free MB free at $ROOT" \
+        "$((NEEDED_MB - used)) MB for .venv" "free some space, or clone to a larger disk"
+}
+
+# find_uv PYTHON: path of uv, from PATH or .tools/uv; a pinned one is installed where there is none.
+find_uv() {
+    local uv="$TOOLS/uv/bin/uv"
+    if command -v uv; then return 0; fi
+    if ! "$uv" --version >/dev/null 2>&1; then
+        rm -rf -- "$TOOLS/uv"
+        "$1" -m venv "$TOOLS/uv" >&2 || die "cannot make a virtual environment" "$1 -m venv failed, message above" \
+            "the venv and ensurepip modules" "install python3.11-venv, or put uv on PATH"
+        "$TOOLS/uv/bin/python" -m pip install --quiet --disable-pip-version-check --retries 0 --timeout 10 \
+            "uv==$UV_VERSION" >&2 || die "uv could not be installed" "pip's message above" "uv==$UV_VERSION" \
+            "check the network and pip's mirror settings (PIP_INDEX_URL), or put uv on PATH"
+    fi
+    printf '%s\n' "$uv"
+}

@@ -1,0 +1,141 @@
+"""launch/common.sh: run directory, phases, exit codes, signals."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Start a launcher with the given body; returns the Popen. Its run directory is tmp_path/run."""
+    started = []
+
+    def start(body, **environment):
+        script = tmp_path / "exp.sh"
+        script.write_text(f'source "{ROOT}/launch/common.sh"\n{body}\n')
+        process = subprocess.Popen(
+            ["bash", script],
+            env={"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "RUN_DIR": str(tmp_path / "run")} | environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def finish(process):
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
+def test_run_directory_and_phases(launch, tmp_path):
+    code, out, err = finish(launch("begin_run; phase one; sleep 0.2; phase two; run true"))
+    assert code == 0, err
+    assert "==> [00:00] one" in out and "==> [00:00] two" in out
+    phases = [json.loads(line) for line in (tmp_path / "run" / "phases.jsonl").read_text().splitlines()]
+    assert [p["phase"] for p in phases] == ["one", "two"]
+    assert 0.2 <= phases[0]["seconds"] < 5
+
+
+def test_default_run_directory_is_named_after_the_launcher(launch):
+    code, out, _ = finish(launch('echo "$RUN_DIR"', RUN_DIR=""))
+    assert code == 0
+    assert out.strip().startswith(f"{ROOT}/runs/exp/2") and out.strip().endswith("Z")
+
+
+def test_a_taken_run_directory_is_refused(launch, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text("{}")
+    code, out, err = finish(launch("begin_run; echo went on"))
+    assert code == 1 and "went on" not in out
+    assert "the run directory is taken" in err and "RUN_DIR=" in err
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["result.json"]
+
+
+def test_an_empty_run_directory_is_taken_over(launch, tmp_path):
+    (tmp_path / "run").mkdir()
+    assert finish(launch("begin_run"))[0] == 0
+
+
+def test_a_failing_step_ends_the_launch_with_its_status(launch, tmp_path):
+    code, out, _ = finish(launch("begin_run; phase one; run bash -c 'exit 7'; echo went on"))
+    assert code == 7 and "went on" not in out
+    assert json.loads((tmp_path / "run" / "phases.jsonl").read_text())["phase"] == "one"
+
+
+def test_a_logged_step_keeps_its_output_and_status(launch, tmp_path):
+    code, out, _ = finish(launch("""begin_run; run_logged "$RUN_DIR/x.log" bash -c 'echo out; echo err >&2; exit 3'"""))
+    assert code == 3
+    assert out.endswith("out\nerr\n")
+    assert (tmp_path / "run" / "x.log").read_text() == "out\nerr\n"
+
+
+def test_a_dry_run_prints_words_that_a_shell_reads_back(launch, tmp_path):
+    words = ["a b", "$HOME", "it's", '"', "ü", ""]
+    quoted = " ".join("'" + w.replace("'", "'\\''") + "'" for w in words)
+    code, out, _ = finish(launch(f"begin_run; phase one; setup_env; start_ray 2; run printf {quoted}", DRY_RUN="1"))
+    assert code == 0 and out.count("\n") == 1
+    read_back = subprocess.run(["bash", "-c", f"printf '%s\\0' {out[len('printf') :]}"], capture_output=True, text=True)
+    assert read_back.stdout.split("\0")[:-1] == words
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("step", ["run", 'run_logged "$RUN_DIR/x.log"'])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_launch_and_its_processes_at_once(launch, tmp_path, step, number, code):
+    body = f"""begin_run; phase one; {step} bash -c 'echo $$ >"$0"; sleep 300 & wait' "{tmp_path}/pid" """
+    process = launch(body)
+    pid_file = tmp_path / "pid"
+    while not (pid_file.exists() and pid_file.read_text().strip()):
+        time.sleep(0.05)
+        assert process.poll() is None
+    start = time.monotonic()
+    process.send_signal(number)
+    assert finish(process)[0] == code
+    assert time.monotonic() - start < 15
+    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+    assert json.loads((tmp_path / "run" / "phases.jsonl").read_text())["phase"] == "one"
+
+
+def test_a_stack_that_does_not_exist_is_refused(launch):
+    code, _, err = finish(launch("echo went on", RFT_STACK="tpu"))
+    assert code == 1 and "RFT_STACK=tpu" in err
+
+
+def test_a_ray_address_where_nothing_listens_is_refused(launch):
+    code, _, err = finish(launch("begin_run; start_ray", RAY_ADDRESS="127.0.0.1:9"))
+    assert code == 1
+    assert "no Ray at RAY_ADDRESS" in err and "127.0.0.1:9" in err
+
+
+def test_stopping_a_process_tree_leaves_the_others_alone(launch):
+    body = """
+    sleep 300 & other=$!
+    bash -c 'trap "" TERM; sleep 300 & sleep 300' & stubborn=$!
+    bash -c 'sleep 300 & sleep 300' & leaves_orphans=$!
+    sleep 0.5
+    mapfile -t tree < <(descendants $stubborn; descendants $leaves_orphans)
+    echo ${#tree[@]}
+    stop_tree $leaves_orphans 20
+    (( SECONDS < 10 )) && echo soon
+    stop_tree $stubborn 1
+    for pid in "${tree[@]}"; do if is_running $pid; then echo left $pid; fi; done
+    is_running $other && echo other is there
+    kill $other
+    """
+    code, out, err = finish(launch(body))
+    assert (code, out) == (0, "6\nsoon\nother is there\n"), err
