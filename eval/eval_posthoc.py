@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rft import overlay
 from rft.adapters import base_model_of, is_adapter
+from rft.checkpoints import require_gpt_oss
 from rft.evaluation import MODES, generate, read_problems, summarize, tree_digest
 
 
@@ -58,8 +59,10 @@ def evaluate(args: argparse.Namespace) -> list[dict]:
     """One result per model and dataset, in the order given. Every input is checked before an engine starts."""
     datasets = {path: read_problems(path) for path in args.dataset}
     for name, path in args.model:
-        if not path.is_dir():
-            raise ValueError(f"model {name}: found no directory {path}; wanted a checkpoint or a LoRA adapter")
+        try:
+            require_gpt_oss(base_model_of(path) if is_adapter(path) else path)
+        except ValueError as error:
+            raise ValueError(f"model {name}: {error}") from None
     tree_ids = overlay.tree_ids()
     engines, results = {}, []
     for name, path in args.model:

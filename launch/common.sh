@@ -24,6 +24,7 @@ STARTED_PIDS=() # processes of ours that outlive the command that started them
 MODEL_ARGS=()
 CLUSTER_ARGS=()
 GRPO_ARGS=()
+RUN_INPUTS=() # model and data whose hashes go into run.json
 
 # die WHAT FOUND WANTED REPAIR: one message, exit 1.
 die() {
@@ -55,7 +56,9 @@ export_environment() {
     if [[ $RFT_STACK == cpu ]]; then
         # Without TORCH_COMPILE_DISABLE the first vLLM generation probes the CPU with a C++ compiler for a minute.
         export DS_ACCELERATOR=cpu VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}"
-        export VLLM_CPU_OMP_THREADS_BIND=nobind TORCH_COMPILE_DISABLE=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+        export VLLM_CPU_OMP_THREADS_BIND=nobind TORCH_COMPILE_DISABLE=1
+        # Rollout and training take turns, so both may use two cores; a thread that waits must sleep, not spin.
+        export OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}" GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-0}"
     fi
 }
 
@@ -68,6 +71,23 @@ begin_run() {
     fi
     mkdir -p -- "$RUN_DIR"
     printf 'run directory: %s\n' "$RUN_DIR"
+    # Ray's workers inherit both; the first marks every process of this run, see rft.runs.memory.
+    export RFT_RUN_DIR="$RUN_DIR" METRICS_LOG_DIR="${METRICS_LOG_DIR:-$RUN_DIR}"
+}
+
+# use models/NAME, use clusters/NAME: read a preset, which sets arrays only.
+use() {
+    local preset="$ROOT/launch/$1.env"
+    [[ -r $preset ]] || die "no such preset" "$1" "$(cd "$ROOT/launch" && printf '%s ' ./*/*.env)" "correct the launcher"
+    # shellcheck source=/dev/null
+    source "$preset"
+}
+
+# measure_memory: from now on, keep the peak memory of all processes of this run in memory.json.
+measure_memory() {
+    [[ $DRY_RUN != 1 ]] || return 0
+    "$PYTHON" -m rft.runs.memory "$RUN_DIR" &
+    STARTED_PIDS+=("$!")
 }
 
 now_ms() { printf '%s' "$((${EPOCHREALTIME/[.,]/} / 1000))"; }
@@ -137,8 +157,10 @@ run_logged() {
 launch_grpo() {
     local command=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
     if [[ $DRY_RUN != 1 ]]; then
+        "$PYTHON" -m rft.runs.inputs "${command[@]}"
         wait_for_ray
         print_command "${command[@]}" >"$RUN_DIR/command.sh"
+        "$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" -- "${command[@]}"
     fi
     run_logged "$RUN_DIR/train.log" "${command[@]}"
 }

@@ -2,7 +2,8 @@
 
 A block is 32 consecutive input features that share one power-of-two scale (E8M0); each element is FP4 E2M1.
 Both follow the OCP Microscaling Formats (MX) v1.0 specification, section 6.3: the shared exponent is
-`floor(log2(amax)) - 2` (2 is the largest exponent of E2M1), elements are rounded to nearest, ties to even, and saturate at 6.
+`floor(log2(amax)) - 2` (2 is the largest exponent of E2M1), elements are rounded to nearest, ties to even, and
+saturate at 6.
 """
 
 import torch
@@ -15,16 +16,19 @@ MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of the codes 0..7; bit 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def _tie_to_even_boundaries() -> torch.Tensor:
-    """Upper bounds (inclusive) of the codes 0..6 for `torch.bucketize`.
+def _shared_exponent(amax: torch.Tensor) -> torch.Tensor:
+    """E8M0 exponent, int32, of blocks whose largest magnitude is `amax`; a block of zeros gets the smallest, -127."""
+    # frexp gives amax = m * 2**k with m in [0.5, 1), so floor(log2(amax)) = k - 1, exactly, subnormals included.
+    exponent = torch.frexp(amax).exponent - 1 - MAX_ELEMENT_EXPONENT
+    return torch.where(amax > 0, exponent, -SCALE_BIAS).clamp(-SCALE_BIAS, SCALE_NAN - 1 - SCALE_BIAS)
 
-    Midpoints belong to the even code: below an odd code the midpoint stays with the lower one, below an even code it
-    goes up, so there the bound is the next float under the midpoint.
-    """
-    values = torch.tensor(MAGNITUDES)
-    midpoints = (values[:-1] + values[1:]) / 2
-    below = torch.nextafter(midpoints, torch.zeros(()))
-    return torch.where(torch.arange(7) % 2 == 0, midpoints, below)
+
+def _round_to_e2m1(magnitude: torch.Tensor) -> torch.Tensor:
+    """Nearest of `MAGNITUDES`, ties to even; what is larger than 6 becomes 6."""
+    # The grid is 0.5 wide below 2, 1 wide below 4, then 2 wide. torch.round sends halves to the even multiple, which is
+    # the even code, because each binade starts at an even one.
+    fine, middle, coarse = torch.round(magnitude * 2) / 2, torch.round(magnitude), torch.round(magnitude / 2) * 2
+    return torch.where(magnitude < 2, fine, torch.where(magnitude < 4, middle, coarse)).clamp(max=MAGNITUDES[-1])
 
 
 def encode(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -44,20 +48,18 @@ def encode(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if not torch.isfinite(weight).all():
         raise ValueError("MXFP4 encode: found values that are not finite, which the format cannot hold")
     experts, inputs, outputs = weight.shape
-    x = weight.detach().float().transpose(1, 2).reshape(experts, outputs, inputs // BLOCK, BLOCK).contiguous()
-    amax = x.abs().amax(dim=-1)
-    # frexp gives amax = m * 2**k with m in [0.5, 1), so floor(log2(amax)) = k - 1, exactly, subnormals included.
-    exponent = torch.frexp(amax).exponent - 1 - MAX_ELEMENT_EXPONENT
-    scales = torch.where(amax > 0, exponent + SCALE_BIAS, 0).clamp(0, SCALE_NAN - 1)
-    scaled = torch.ldexp(x, (SCALE_BIAS - scales).unsqueeze(-1))
-    codes = torch.bucketize(scaled.abs(), _tie_to_even_boundaries().to(x.device)).to(torch.uint8)
+    x = weight.detach().float().transpose(1, 2).reshape(experts, outputs, inputs // BLOCK, BLOCK)
+    exponent = _shared_exponent(x.abs().amax(dim=-1))
+    rounded = _round_to_e2m1(torch.ldexp(x.abs(), -exponent.unsqueeze(-1)))
+    code_of_half_steps = torch.tensor([0, 1, 2, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7], dtype=torch.uint8, device=x.device)
+    codes = code_of_half_steps[(rounded * 2).int()]
     codes |= torch.signbit(x).to(torch.uint8) << 3
-    blocks = codes[..., 0::2] | codes[..., 1::2] << 4
-    return blocks.contiguous(), scales.to(torch.uint8)
+    blocks = (codes[..., 0::2] | codes[..., 1::2] << 4).contiguous()
+    return blocks, (exponent + SCALE_BIAS).to(torch.uint8).contiguous()
 
 
 def decode(blocks: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    """Dequantise `blocks` uint8 `(E, out, in/32, 16)` and `scales` uint8 `(E, out, in/32)` to `(E, in, out)` in `dtype`.
+    """Dequantise `blocks` uint8 `(E, out, in/32, 16)` and `scales` uint8 `(E, out, in/32)` to `dtype` `(E, in, out)`.
 
     Exact in float32 and in bfloat16 (values past the largest finite one become inf). Bit-equal to transformers'
     `convert_moe_packed_tensors` for all scales but 255, which is NaN here, as the specification has it.
@@ -74,7 +76,7 @@ def decode(blocks: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype = torc
     magnitudes = torch.tensor(MAGNITUDES, device=blocks.device)
     table = torch.cat([magnitudes, -magnitudes])
     codes = torch.stack([blocks & 0xF, blocks >> 4], dim=-1).flatten(-2)
-    # ldexp multiplies by a float32 power of two, and 2**-127 is the smallest exponent that E8M0 has: no double rounding.
+    # ldexp multiplies by a float32 power of two, 2**-127 at the least: exact, so only the cast to `dtype` can round.
     values = torch.ldexp(table[codes.int()], (scales.int() - SCALE_BIAS).unsqueeze(-1))
     values = torch.where((scales == SCALE_NAN).unsqueeze(-1), torch.nan, values)
     experts, outputs = scales.shape[:2]
@@ -82,9 +84,13 @@ def decode(blocks: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype = torc
 
 
 def fake_quantize(weight: torch.Tensor) -> torch.Tensor:
-    """`decode(encode(weight))` `(E, in, out)`, in weight's dtype, whose gradient passes straight through to `weight`.
+    """`decode(*encode(weight), torch.float32)` for a float32 weight `(E, in, out)`, without packing: the stored values.
 
-    The straight-through estimator (Bengio et al. 2013, arXiv:1308.3432) lets training see the weights that will be stored.
+    For training with the weights as they will be stored; the result has no gradient. Takes the weight as good: shape,
+    dtype and finiteness are `encode`'s to check.
     """
-    quantised = decode(*encode(weight), dtype=weight.dtype)
-    return quantised + (weight - weight.detach())  # adds an exact zero, so the values are the stored ones bit for bit
+    experts, inputs, outputs = weight.shape
+    x = weight.detach().view(experts, inputs // BLOCK, BLOCK, outputs)
+    exponent = _shared_exponent(x.abs().amax(dim=2, keepdim=True))
+    rounded = _round_to_e2m1(torch.ldexp(x.abs(), -exponent))
+    return torch.ldexp(torch.copysign(rounded, x), exponent).view_as(weight)

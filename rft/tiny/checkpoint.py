@@ -68,10 +68,11 @@ def tiny_config() -> GptOssConfig:
 def build_model(seed: int, std: float | None = None) -> GptOssForCausalLM:
     """A float32 model with weights drawn from `seed` alone; the global random state is left as it was.
 
-    Matrices and embeddings are normal with standard deviation `std`, or, with None, 1/sqrt(inputs) and 1: such a model's
-    greedy choices are far from ties. Norms are 1, biases and sinks 0.
+    Matrices and embeddings are normal with standard deviation `std`, or, with None, 1/sqrt(inputs) and 1: such a
+    model's greedy choices are far from ties. Norms are 1, biases and sinks 0.
     """
-    model = GptOssForCausalLM._from_config(tiny_config(), attn_implementation="eager", torch_dtype=torch.float32)
+    with torch.random.fork_rng(devices=[]):  # transformers draws initial weights of its own
+        model = GptOssForCausalLM._from_config(tiny_config(), attn_implementation="eager", torch_dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):

@@ -10,15 +10,13 @@ import re
 import tempfile
 from pathlib import Path
 
-from reasoning_gym import create_dataset
-
 from rft.evaluation import read_problems
 
 INSTRUCTION = "Put the final answer within \\boxed{}."
 EXPRESSION = re.compile(r"(\d+) \+ (\d+)")
-SIZES = {"warm": 2200, "train": 1500, "heldout": 256}  # problems: supervised warm start, GRPO prompts, evaluation
+SIZES = {"warm": 2400, "train": 512, "heldout": 256}  # problems: supervised warm start, GRPO prompts, evaluation
 DISTINCT = 4095  # unordered pairs of two-digit numbers
-STYLES = ("guess", "steps")
+STYLES = ("careless", "careful")
 
 
 def operands(text: str) -> tuple[int, int]:
@@ -39,11 +37,16 @@ def make_splits(seed: int = 0, sizes: dict[str, int] = SIZES) -> dict[str, list[
     """Disjoint sets of problems, deterministic by seed: for each name in `sizes`, that many.
 
     A problem is `{"input": chat messages, "label": result as text, "id": "chain_sum/a+b", "datasource": "chain_sum"}`,
-    the form that `openrlhf.cli.train_ppo_ray` reads. Raises ValueError for sizes that do not fit the 4,095 distinct sums.
+    the form that `openrlhf.cli.train_ppo_ray` reads. Raises ValueError for sizes that do not fit the 4,095 distinct
+    sums.
     """
+    from reasoning_gym import create_dataset  # imports every generator: seconds, which readers of files need not pay
+
     total = sum(sizes.values())
     if min(sizes.values()) < 1 or total > DISTINCT:
-        raise ValueError(f"found sizes {sizes}, wanted at least 1 each and at most {DISTINCT} in all (the distinct sums)")
+        raise ValueError(
+            f"found sizes {sizes}, wanted at least 1 each and at most {DISTINCT} in all (the distinct sums)"
+        )
     source = create_dataset("chain_sum", min_terms=2, max_terms=2, min_digits=2, max_digits=2, seed=seed, size=10**9)
     problems, index = {}, 0
     while len(problems) < total:
@@ -71,32 +74,29 @@ def require_disjoint(splits: dict[str, list[dict]]) -> None:
         for problem in problems:
             key = problem_key(problem)
             if key in seen:
-                raise ValueError(f"found the sum of {key[0]} and {key[1]} in {seen[key]!r} and in {name!r}, wanted it once")
+                raise ValueError(
+                    f"found the sum of {key[0]} and {key[1]} in {seen[key]!r} and in {name!r}, wanted it once"
+                )
             seen[key] = name
 
 
 def worked_answer(a: int, b: int, style: str) -> tuple[str, str]:
     """Analysis and final text for the sum of two two-digit numbers, in one of two styles.
 
-    "steps" works column by column and carries: `Steps: 7+8=15, 4+3+1=8`, and is always right. "guess" names the result
-    at once, and is the answer of somebody who adds the columns but forgets the carry: right for the 55% of sums that
-    have none. The warm start teaches both, so that GRPO has a better habit to find.
+    Both add column by column, then the carry: `7+8=15, 4+3=7, 7+1=8`. "careful" is always right; "careless" takes the
+    carry for 0, `7+8=15, 4+3=7, 7+0=7`, and is right for the 55% of sums that have none. The warm start teaches both,
+    so that GRPO has a better habit to find. One length and layout for both: a small model reads by position.
     """
-    ones, tens = a % 10 + b % 10, a // 10 + b // 10
-    if style == "guess":
-        result = 10 * tens + ones % 10
-        analysis = f"Guess: {result}"
-    elif style == "steps":
-        result, carry = a + b, ones // 10
-        carried = "+1" if carry else ""
-        analysis = f"Steps: {a % 10}+{b % 10}={ones}, {a // 10}+{b // 10}{carried}={tens + carry}"
-    else:
+    if style not in STYLES:
         raise ValueError(f"found style {style!r}, wanted one of {STYLES}")
-    return analysis, f"\\boxed{{{result}}}"
+    ones, tens = a % 10 + b % 10, a // 10 + b // 10
+    carry = ones // 10 if style == "careful" else 0
+    analysis = f"{a % 10}+{b % 10}={ones}, {a // 10}+{b // 10}={tens}, {tens}+{carry}={tens + carry}"
+    return analysis, f"\\boxed{{{10 * (tens + carry) + ones % 10}}}"
 
 
 def write_splits(splits: dict[str, list[dict]], directory: Path) -> None:
-    """Write `<name>.jsonl` for each set into `directory`, each file whole or not at all; equal sets give equal bytes."""
+    """Write `<name>.jsonl` for each set into `directory`, each whole or not at all; equal sets give equal bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, problems in splits.items():
         with tempfile.NamedTemporaryFile("w", dir=directory, prefix=f".{name}.", delete=False) as file:
@@ -108,8 +108,8 @@ def write_splits(splits: dict[str, list[dict]], directory: Path) -> None:
 def read_split(path: Path) -> list[dict]:
     """The problems of one file that `write_splits` wrote.
 
-    Raises ValueError, naming file, line and the command that repairs it, when it is missing, malformed, or when a label is
-    not the sum of its problem.
+    Raises ValueError, naming file, line and the command that repairs it, when it is missing, malformed, or when a label
+    is not the sum of its problem.
     """
     repair = "write it anew with: python data/prepare_arithmetic.py --out DIR"
     try:
@@ -120,6 +120,7 @@ def read_split(path: Path) -> list[dict]:
         terms = operands(problem["input"][-1]["content"])
         if problem["label"] != str(sum(terms)):
             raise ValueError(
-                f"{path}, line {number}: found label {problem['label']!r}, wanted {sum(terms)}, the sum of {terms}; {repair}"
+                f"{path}, line {number}: found label {problem['label']!r}, "
+                f"wanted {sum(terms)}, the sum of {terms}; {repair}"
             )
     return problems

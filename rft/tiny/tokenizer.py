@@ -35,10 +35,10 @@ KNOWN_TEXTS = (
     "# Instructions\n\n",
     "Put the final answer within \\boxed{}.\n"
     "State the final answer to the following arithmetic problem: 12 + 34 = 56 - 78",
-    "Guess: 9",
-    "Steps: 0+1=2, 3-4=5",
+    "0+1=2, 3-4=5",
     "\\boxed{-1}",
-) + ("system", "developer", "user", "assistant", "analysis", "commentary", "final", " medium", " high")
+    *("system", "developer", "user", "assistant", "analysis", "commentary", "final", " medium", " high"),
+)
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
@@ -49,7 +49,7 @@ def _pre_tokenizer():
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer, the same at every call: bytes first, then the known pieces in order of appearance, then special tokens.
+    """The tokenizer, the same at every call: bytes, then the known pieces in order of appearance, then special tokens.
 
     eos is `<|return|>`, pad is `<|endoftext|>`; `chat_template` is the Harmony template beside this file.
     """

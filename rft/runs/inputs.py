@@ -1,0 +1,69 @@
+"""Check what a training command will read, in about a second, before Ray and two models are started on it.
+
+python -m rft.runs.inputs -- python -m openrlhf.cli.train_ppo_ray --pretrain … --prompt_data …
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rft.checkpoints import require_gpt_oss
+
+
+def main() -> int:
+    try:
+        check_command(sys.argv[1:])
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def check_command(command: list[str]) -> None:
+    """Raise ValueError for the first input of an OpenRLHF command that it could not use; the last of a flag counts."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for flag in ("--pretrain", "--prompt_data", "--eval_dataset", "--remote_rm_url", "--label_key"):
+        parser.add_argument(flag)
+    parser.add_argument("--input_key", default="input")
+    parser.add_argument("--apply_chat_template", action="store_true")
+    args, _ = parser.parse_known_args(command)
+    if args.pretrain:
+        require_gpt_oss(args.pretrain)
+    for path in filter(None, (args.prompt_data, args.eval_dataset)):
+        check_prompts(Path(path), args.input_key, args.label_key, list if args.apply_chat_template else str)
+    if args.remote_rm_url and args.remote_rm_url.endswith(".py") and not Path(args.remote_rm_url).is_file():
+        raise ValueError(
+            f"reward function: found no file {args.remote_rm_url}; pass an existing one with --remote_rm_url"
+        )
+
+
+def check_prompts(path: Path, input_key: str, label_key: str | None, kind: type) -> None:
+    """Raise ValueError, naming line and field, unless every line of a JSONL prompt file can be trained on.
+
+    Args:
+        path: the file; names that do not end in .jsonl (hub datasets, folders) are OpenRLHF's business.
+        input_key: field of the prompt, of type `kind` (a list of chat messages, or text).
+        label_key: field of the label, None where there is none.
+    """
+    if path.suffix != ".jsonl":
+        return
+    if not path.is_file():
+        raise ValueError(f"found no prompt file {path}; make it (data/prepare_*.py) or correct the path")
+    lines = path.read_text().splitlines()
+    if not lines:
+        raise ValueError(f"{path}: found no prompts, wanted one JSON object a line; make the file again")
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({error.msg}); make the file again") from None
+        if not isinstance(row, dict) or not isinstance(row.get(input_key), kind):
+            found = row.get(input_key) if isinstance(row, dict) else row
+            raise ValueError(f"{path}, line {number}: field {input_key!r} is {found!r}, wanted a {kind.__name__}")
+        if label_key and row.get(label_key) in (None, ""):
+            raise ValueError(f"{path}, line {number}: field {label_key!r} is empty, wanted the expected answer")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

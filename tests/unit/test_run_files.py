@@ -1,0 +1,119 @@
+"""Readers and writers of run files, and the checks of what a run will read."""
+
+import json
+
+import pytest
+
+from rft.checkpoints import require_gpt_oss
+from rft.evaluation import read_problems, summarize, tree_digest
+from rft.hooks.metrics import TRAINING_FILE, json_line, log_training_step
+from rft.hooks.numeric_logs import numeric_only
+from rft.runs.inputs import check_command
+from rft.runs.metrics import read_jsonl, series
+
+
+def test_metrics_lines_are_whole_finite_and_read_back(tmp_path, monkeypatch):
+    monkeypatch.setenv("METRICS_LOG_DIR", str(tmp_path / "new" / "folder"))
+    log_training_step(1, {"reward": 0.5, "bad": float("nan"), "text": "no", "flag": True})
+    log_training_step(2, {"reward": float("inf")})
+    file = tmp_path / "new" / "folder" / TRAINING_FILE
+    assert read_jsonl(file) == [
+        {"global_step": 1, "reward": 0.5, "bad": None, "flag": 1.0},
+        {"global_step": 2, "reward": None},
+    ]
+    assert series(read_jsonl(file), "reward") == ([1], [0.5])
+    with file.open("a") as stream:
+        stream.write('{"global_step": 3, "rew')  # a kill in the middle of a line
+    assert len(read_jsonl(file)) == 2
+
+
+def test_metrics_are_off_without_a_directory(tmp_path, monkeypatch):
+    monkeypatch.delenv("METRICS_LOG_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    log_training_step(1, {"reward": 0.5})
+    assert list(tmp_path.iterdir()) == []
+    assert json_line(4, {}).endswith("\n")
+
+
+def test_broken_line_in_the_middle_is_named(tmp_path):
+    file = tmp_path / "m.jsonl"
+    file.write_text('{"a": 1}\nbroken\n{"a": 2}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        read_jsonl(file)
+
+
+def test_numeric_only_takes_numbers_in_any_wrapping():
+    import numpy as np
+    import torch
+
+    logs = {
+        "int": 1, "np": np.float32(0.5), "array": np.array([0.25]), "tensor": torch.tensor([[2.0]]), "bool": np.True_,
+        "text": "x", "none": None, "nan": np.nan, "empty": torch.tensor([]), "list": [1.0],
+    }  # fmt: skip
+    assert numeric_only(logs) == {"int": 1.0, "np": 0.5, "array": 0.25, "tensor": 2.0, "bool": 1.0}
+    assert numeric_only(None) == {}
+
+
+def test_summary_carries_its_mode_and_interval():
+    records = [{"correct": i < 30, "truncated": False, "tokens": 10} for i in range(40)]
+    summary = summarize(records, "greedy_pass@1")
+    assert summary["greedy_pass@1"] == 0.75
+    assert summary["n"] == 40
+    assert summary["interval95"][0] < 0.75 < summary["interval95"][1]
+
+
+def test_tree_digest_sees_names_and_contents(tmp_path):
+    (tmp_path / "a").write_text("1")
+    first = tree_digest(tmp_path)
+    (tmp_path / "a").rename(tmp_path / "b")
+    second = tree_digest(tmp_path)
+    (tmp_path / "b").write_text("2")
+    assert len({first, second, tree_digest(tmp_path)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("{", "line 1: not JSON"), ('{"input": "text", "label": "1", "id": "a"}', "'input'"), ("", "no problems")],
+)
+def test_malformed_problem_file_is_named(tmp_path, line, message):
+    file = tmp_path / "p.jsonl"
+    file.write_text(line + "\n" if line else "")
+    with pytest.raises(ValueError, match=message):
+        read_problems(file)
+    with pytest.raises(ValueError, match="no file"):
+        read_problems(tmp_path / "absent.jsonl")
+
+
+def checkpoint(folder, model_type="gpt_oss"):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+def test_directory_that_is_not_gpt_oss_is_refused(tmp_path):
+    require_gpt_oss(checkpoint(tmp_path / "good"))
+    with pytest.raises(ValueError, match="found model_type 'llama'; wanted 'gpt_oss'"):
+        require_gpt_oss(checkpoint(tmp_path / "llama", "llama"))
+    with pytest.raises(ValueError, match="no such directory"):
+        require_gpt_oss(tmp_path / "absent")
+    (tmp_path / "good" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"found no \*\.safetensors"):
+        require_gpt_oss(tmp_path / "good")
+
+
+def test_training_command_is_checked_before_anything_starts(tmp_path):
+    model, data = checkpoint(tmp_path / "model"), tmp_path / "train.jsonl"
+    data.write_text('{"input": [{"role": "user", "content": "1 + 1"}], "label": "2"}\n')
+    command = ["--pretrain", str(model), "--prompt_data", str(data), "--label_key", "label", "--apply_chat_template"]
+    check_command(command)
+    for overrides, message in (
+        (["--pretrain", str(tmp_path)], "no config.json"),
+        (["--prompt_data", str(tmp_path / "absent.jsonl")], "found no prompt file"),
+        (["--label_key", "answer"], "line 1: field 'answer' is empty"),
+        (["--input_key", "question"], "field 'question' is None, wanted a list"),
+        (["--remote_rm_url", str(tmp_path / "reward.py")], "found no file"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_command([*command, *overrides])
