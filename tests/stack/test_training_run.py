@@ -47,7 +47,7 @@ def test_result_states_before_after_seconds_memory_and_fingerprints(run_dir):
         assert 0 <= result[name]["greedy_pass@1"] <= 1
         assert result[name]["n"] >= 200
     assert result["steps"] == STEPS
-    assert {"grpo", "warm start"} <= set(result["seconds"])
+    assert {"set-up", "warm start", "grpo"} <= set(result["seconds"])
     assert 1 < result["peak_gb"] < 12
     assert all(len(tree_id) == 16 for tree_id in result["tree_id"].values())
     assert (run_dir / "curves.png").stat().st_size > 10_000
@@ -65,6 +65,12 @@ def test_metrics_reach_the_jsonl_file(run_dir):
         assert record["has_boxed"] > 0.5
     evaluations = read_jsonl(run_dir / "eval_metrics.jsonl")
     assert [r["global_step"] for r in evaluations] == [2]
+
+
+def test_every_metric_is_documented(run_dir):
+    documented = (ROOT / "docs" / "metrics.md").read_text()
+    written = {name for record in read_jsonl(run_dir / TRAINING_FILE) for name in record}
+    assert [name for name in sorted(written) if f"`{name}`" not in documented] == []
 
 
 def test_nothing_that_the_run_started_is_left(run_dir):

@@ -71,14 +71,15 @@ two_digits = st.integers(10, 99)
 
 @given(two_digits, two_digits)
 def test_worked_answers(a, b):
-    analysis, content = worked_answer(a, b, "careful")
-    assert content == f"\\boxed{{{a + b}}}"
-    for step in analysis.split(", "):
-        left, result = step.split("=")
-        assert sum(map(int, left.split("+"))) == int(result)
-    _, careless = worked_answer(a, b, "careless")
-    carries = a % 10 + b % 10 > 9
-    assert careless == f"\\boxed{{{a + b - 10 * carries}}}"
+    carry = int(a % 10 + b % 10 > 9)
+    for style, added in (("careful", carry), ("careless", 0)):
+        analysis, content = worked_answer(a, b, style)
+        steps = analysis.split(", ")
+        for step in steps:  # both styles add rightly; the careless one adds the wrong carry
+            left, result = step.split("=")
+            assert sum(map(int, left.split("+"))) == int(result)
+        assert len(steps) == 3 and f"+{added}=" in steps[2]
+        assert content == f"\\boxed{{{a + b - 10 * (carry - added)}}}"
 
 
 @given(two_digits, two_digits)

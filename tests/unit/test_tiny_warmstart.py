@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from rft import mxfp4
 from rft.tiny import supervised, warmstart
 from rft.tiny.checkpoint import EXPERT_WEIGHTS, build_model
-from rft.tiny.task import STYLES, make_splits, write_splits
+from rft.tiny.task import STYLES, make_splits, operands, write_splits
 from rft.tiny.tokenizer import build_tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +45,14 @@ def test_answers_are_the_template_s_text():
     assert text.startswith("<|channel|>analysis<|message|>") and text.endswith("}<|return|>")
     assert f"<|channel|>final<|message|>\\boxed{{{PROBLEMS[0]['label']}}}" in text
     assert len(answer) <= 45
+
+
+def test_styles_part_only_where_there_is_a_carry():
+    for problem in PROBLEMS:
+        careful, careless = (supervised.conversation(TOKENIZER, problem, style)[1] for style in ("careful", "careless"))
+        carries = sum(term % 10 for term in operands(problem["input"][-1]["content"])) > 9
+        assert (careful != careless) == carries
+        assert len(careful) - len(careless) in (0, 1, 2)
 
 
 def test_shared_prefix_changes_neither_loss_nor_gradient():
