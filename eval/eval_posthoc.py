@@ -9,6 +9,7 @@ CPU or GPU; start-up dominates (about 15 s on two cores with the tiny model).
 """
 
 import argparse
+import gc
 import hashlib
 import importlib.metadata
 import json
@@ -17,9 +18,11 @@ import sys
 from pathlib import Path
 
 from rft import overlay
-from rft.adapters import base_model_of, is_adapter
+from rft.adapters import base_model_of, is_adapter, read_adapter
 from rft.checkpoints import require_gpt_oss
 from rft.evaluation import MODES, generate, read_problems, summarize, tree_digest
+
+RFT = Path(overlay.__file__).resolve().parents[1]
 
 
 def main() -> int:
@@ -31,7 +34,6 @@ def main() -> int:
         return 2
     print_table(results)
     if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(results, indent=1) + "\n")
     return 0
 
@@ -61,12 +63,16 @@ def evaluate(args: argparse.Namespace) -> list[dict]:
     for name, path in args.model:
         try:
             require_gpt_oss(base_model_of(path) if is_adapter(path) else path)
+            if is_adapter(path):
+                read_adapter(path)
         except ValueError as error:
             raise ValueError(f"model {name}: {error}") from None
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
     tree_ids = overlay.tree_ids()
     engines, results = {}, []
     for name, path in args.model:
-        base = base_model_of(path) if is_adapter(path) else str(path)
+        base = str(Path(base_model_of(path) if is_adapter(path) else path).resolve())
         for dataset, problems in datasets.items():
             key = identity(path, base, dataset, args, tree_ids)
             records = cached(args.cache, key)
@@ -92,8 +98,12 @@ def engine_serving(engines: dict, path: Path, base: str, args: argparse.Namespac
     """The engine of `base`, serving `path`: the base itself before any adapter, an adapter by weight sync."""
     from rft.engine import open_engine, serve_adapter
 
-    if engines.get("base") != base or (not is_adapter(path) and engines.get("serving") != str(path)):
-        engines.clear()  # frees the previous engine: a base is never read from under another model's adapter
+    if engines.get("base") != base or (not is_adapter(path) and engines["serving"] != base):
+        # A base is never read from under another model's adapter.
+        if engines:
+            engines["llm"].llm_engine.engine_core.shutdown()
+            engines.clear()
+            gc.collect()
         engines.update(base=base, serving=base, llm=open_engine(base, args.max_prompt_tokens + args.max_tokens))
     if is_adapter(path) and engines["serving"] != str(path):
         for receipt in serve_adapter(engines["llm"], str(path)):
@@ -112,7 +122,7 @@ def identity(path: Path, base: str, dataset: Path, args: argparse.Namespace, tre
         "settings": [args.mode, args.max_tokens, args.max_prompt_tokens],
         "tree_ids": tree_ids,
         "engine": [importlib.metadata.version(d) for d in ("torch", "transformers")],
-        "grading": tree_digest(Path(__file__).resolve().parent.parent / "rft" / "grading"),
+        "rft": {str(p.relative_to(RFT)): tree_digest(p) for p in sorted(RFT.rglob("*.py"))},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -69,7 +69,11 @@ begin_run() {
         die "the run directory is taken" "$RUN_DIR, not empty" "a new or empty folder" \
             "choose another one with RUN_DIR=…, or move this one away"
     fi
-    mkdir -p -- "$RUN_DIR"
+    # Claimed by a folder, which only one of two launches can make.
+    { mkdir -p -- "$RUN_DIR" && mkdir -- "$RUN_DIR/.claim"; } ||
+        die "cannot make the run directory" "$RUN_DIR, see above" "a folder that this launch can make" "choose another RUN_DIR"
+    : >"$RUN_DIR/phases.jsonl"
+    rmdir -- "$RUN_DIR/.claim"
     printf 'run directory: %s\n' "$RUN_DIR"
     # Ray's workers inherit both; the first marks every process of this run, see rft.runs.memory.
     export RFT_RUN_DIR="$RUN_DIR" METRICS_LOG_DIR="${METRICS_LOG_DIR:-$RUN_DIR}"

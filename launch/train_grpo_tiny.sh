@@ -9,6 +9,7 @@
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 SEED="${SEED:-0}"
+[[ $SEED =~ ^[0-9]+$ ]] || die "SEED is not a number" "SEED=$SEED" "0, 1, 2, …" "unset SEED"
 MODEL="$RUN_DIR/model"
 DATA="$RUN_DIR/data"
 CACHE="$ROOT/.cache/rft"
@@ -58,5 +59,5 @@ launch_grpo "$@"
 stop_ray
 phase "evaluation"
 run "${EVALUATE[@]}" --model "after=$RUN_DIR/adapter" --output "$RUN_DIR/evals/after.json"
-end_phase
+phase "report"
 run "$PYTHON" -m rft.runs.summary "$RUN_DIR"

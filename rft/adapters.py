@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from rft.hooks.lora_manifest import PEFT_PREFIX, build_manifest
@@ -17,8 +18,16 @@ def is_adapter(path: str | Path) -> bool:
 
 
 def base_model_of(path: str | Path) -> str:
-    """The base checkpoint that an adapter was trained on, as recorded by PEFT."""
-    return json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
+    """The base checkpoint that an adapter was trained on, as recorded by PEFT. Raises ValueError where none is."""
+    try:
+        base = json.loads((Path(path) / "adapter_config.json").read_text()).get("base_model_name_or_path")
+    except ValueError as error:
+        raise ValueError(f"{path}: adapter_config.json is not JSON ({error}); copy or save the adapter again") from None
+    if not base:
+        raise ValueError(
+            f"{path}: adapter_config.json names no base_model_name_or_path; write the base checkpoint there"
+        )
+    return base
 
 
 def read_adapter(path: str | Path, version: int = 1) -> tuple[dict, torch.Tensor]:
@@ -36,7 +45,10 @@ def read_adapter(path: str | Path, version: int = 1) -> tuple[dict, torch.Tensor
     file = path / "adapter_model.safetensors"
     if not file.is_file():
         raise ValueError(f"{path}: found no adapter_model.safetensors; wanted an adapter saved by the patched trainer")
-    tensors = load_file(file)
+    try:
+        tensors = load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file}: not a whole safetensors file ({error}); copy or save the adapter again") from None
     prefixes = sorted(
         {name.removesuffix(suffix) for name in tensors for suffix in (A_SUFFIX, B_SUFFIX) if name.endswith(suffix)}
     )
@@ -48,6 +60,8 @@ def read_adapter(path: str | Path, version: int = 1) -> tuple[dict, torch.Tensor
     layers, matrices = [], []
     for prefix in prefixes:
         a, b = tensors[prefix + A_SUFFIX], tensors[prefix + B_SUFFIX]
+        if not a.shape[0] == b.shape[1] == rank:
+            raise ValueError(f"{path}: {prefix} has A {tuple(a.shape)} and B {tuple(b.shape)}, wanted rank {rank}")
         layers.append(
             {
                 "name": f"{prefix.removeprefix(PEFT_PREFIX)}.weight",

@@ -12,13 +12,13 @@ def require_gpt_oss(path: str | Path) -> None:
         found = "no config.json" if path.is_dir() else "no such directory"
         raise ValueError(f"{path}: found {found}; wanted a gpt-oss checkpoint directory; check the path of the model")
     try:
-        model_type = json.loads(config_file.read_text()).get("model_type")
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{config_file}: not JSON ({error.msg}); download or make the checkpoint again") from None
+        config = json.loads(config_file.read_text())
+    except ValueError as error:  # not JSON, or not text
+        raise ValueError(f"{config_file}: not JSON ({error}); download or make the checkpoint again") from None
+    model_type = config.get("model_type") if isinstance(config, dict) else None
     if model_type != "gpt_oss":
         raise ValueError(f"{path}: found model_type {model_type!r}; wanted 'gpt_oss'; pass a gpt-oss checkpoint")
-    missing = [n for n in ("tokenizer.json",) if not (path / n).is_file()]
-    if not list(path.glob("*.safetensors")):
-        missing.append("*.safetensors")
+    wanted = ("tokenizer.json", "*.safetensors")
+    missing = [name for name in wanted if not any(file.stat().st_size for file in path.glob(name))]
     if missing:
         raise ValueError(f"{path}: found no {', '.join(missing)}; wanted a whole checkpoint; download or make it again")

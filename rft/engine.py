@@ -15,7 +15,7 @@ def open_engine(model: str, max_model_len: int, tensor_parallel_size: int = 1, s
     """A `vllm.LLM` over a base checkpoint, in bf16, with the trainer's worker extension.
 
     Args:
-        model: checkpoint directory or hub name.
+        model: checkpoint directory.
         max_model_len: prompt plus completion, tokens.
         tensor_parallel_size: ranks; above one they are processes of this host.
         seed: engine seed.
@@ -48,5 +48,6 @@ def sync_engine(llm, manifest: dict, buffer: torch.Tensor) -> list[dict]:
     """Send one adapter to every worker of the engine and forget its cached prefixes; one receipt a rank."""
     payload = buffer.view(torch.uint8).numpy().tobytes()
     receipts = accepted(llm.collective_rpc("apply_lora", args=(manifest, payload)))
-    llm.reset_prefix_cache()
+    if not llm.reset_prefix_cache():
+        raise RuntimeError("LoRA sync: requests still run on the engine, so its prefix cache could not be forgotten")
     return receipts

@@ -19,20 +19,20 @@ def read_problems(path: str | Path) -> list[dict]:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"found no file {path}; wanted a JSONL of problems (input, label, id)")
-    problems = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    text, problems = path.read_text(encoding="utf-8"), []
+    if not text.strip():
+        raise ValueError(f"{path}: no problems in the file")
+    # Not splitlines: a JSON string may hold U+2028 and its kin, as scraped mathematics does.
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         try:
             problem = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not JSON ({error.msg})") from None
         for field, kind in (("input", list), ("label", str), ("id", str)):
-            if not isinstance(problem.get(field), kind):
-                raise ValueError(
-                    f"{path}, line {number}: field {field!r} is {problem.get(field)!r}, wanted a {kind.__name__}"
-                )
+            found = problem.get(field) if isinstance(problem, dict) else problem
+            if not isinstance(problem, dict) or not isinstance(found, kind):
+                raise ValueError(f"{path}, line {number}: field {field!r} is {found!r}, wanted a {kind.__name__}")
         problems.append(problem)
-    if not problems:
-        raise ValueError(f"{path}: no problems in the file")
     return problems
 
 

@@ -5,16 +5,19 @@ import shutil
 
 import deepspeed
 import torch
-from peft import PeftModel, get_peft_model_state_dict
+from peft import PeftModel
 
 from rft.hooks.lora_sync import lora_layers
+
+MARKER = "adapter_config.json"
 
 
 def save_adapter(model: PeftModel, tokenizer, output_dir: str) -> None:
     """Gather the adapter and write it from rank 0 with config and tokenizer; call on every rank.
 
-    PEFT's own `save_pretrained` under ZeRO-3 writes tensors of shape (0,). Files appear in a sibling folder that is
-    renamed at the end, so that a kill never leaves half an adapter under the final name.
+    PEFT's own `save_pretrained` under ZeRO-3 writes tensors of shape (0,). Files are written in a sibling folder and
+    moved in, `adapter_config.json` last: a kill never leaves what looks like an adapter and is half of one. Other files
+    in `output_dir` stay, since OpenRLHF's default checkpoint folder lies inside its default save folder.
     """
     trainable = [p for _, layer in lora_layers(model) for p in layer.parameters() if p.requires_grad]
     partitioned = any(hasattr(p, "ds_id") for p in trainable)
@@ -22,14 +25,25 @@ def save_adapter(model: PeftModel, tokenizer, output_dir: str) -> None:
         if torch.distributed.get_rank() == 0:
             tensors = {name: p.detach().cpu().clone() for name, p in model.named_parameters() if p.requires_grad}
             staging = f"{output_dir.rstrip('/')}.partial"
-            shutil.rmtree(staging, ignore_errors=True)
-            _require_whole(get_peft_model_state_dict(model, tensors, save_embedding_layers=False))
+            if os.path.exists(staging):
+                shutil.rmtree(staging)
+            _require_whole(tensors)
             model.save_pretrained(staging, state_dict=tensors, save_embedding_layers=False)
             model.config.to_json_file(os.path.join(staging, "config.json"))
             tokenizer.save_pretrained(staging)
-            shutil.rmtree(output_dir, ignore_errors=True)
-            os.replace(staging, output_dir)
+            _move_in(staging, output_dir)
     torch.distributed.barrier()
+
+
+def _move_in(staging: str, output_dir: str) -> None:
+    """Move the files of `staging` into `output_dir`; what makes a directory an adapter goes first and comes last."""
+    os.makedirs(output_dir, exist_ok=True)
+    marker = os.path.join(output_dir, MARKER)
+    if os.path.exists(marker):
+        os.remove(marker)
+    for name in sorted(os.listdir(staging), key=lambda name: name == MARKER):
+        os.replace(os.path.join(staging, name), os.path.join(output_dir, name))
+    os.rmdir(staging)
 
 
 def _require_whole(adapter: dict[str, torch.Tensor]) -> None:

@@ -19,7 +19,8 @@ async def apply_lora(engine, manifest: dict, payload) -> list[dict]:
     """
     # The engine's RPC turns numpy arrays into lists of Python integers: bytes arrive as they are.
     receipts = accepted(await engine.llm.collective_rpc("apply_lora", args=(manifest, payload.tobytes())))
-    await engine.llm.reset_prefix_cache()
+    if not await engine.llm.reset_prefix_cache():
+        raise RuntimeError("LoRA sync: requests still run on the engine, so its prefix cache could not be forgotten")
     engine.adapter_version = manifest["version"]
     return receipts
 
@@ -28,7 +29,7 @@ def stamp(responses: list[dict], engine) -> list[dict]:
     """Write the adapter version that produced them into the extra logs of rollouts (0: the base model)."""
     for response in responses:
         response["extra_logs"] = {
-            **(response["extra_logs"] or {}),
+            **(response.get("extra_logs") or {}),
             "adapter_version": getattr(engine, "adapter_version", 0),
         }
     return responses

@@ -76,6 +76,7 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list) -> dict[str, flo
         ValueError: a worker refused the adapter, or the workers' receipts disagree.
     """
     model, marks = engine.module, [time.perf_counter()]
+    lora_layers(model)  # on every rank: one that raised alone would leave the others in the barrier
     trainable = [p for p in model.parameters() if p.requires_grad]
     metrics = None
     # One coalesced all-gather for all adapter matrices; a gather per matrix would be a latency per matrix.

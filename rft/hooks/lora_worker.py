@@ -50,11 +50,12 @@ def apply_lora(worker, manifest: dict, payload: bytes) -> dict:
     """
     marks = [time.perf_counter()]
     model = worker.model_runner.get_model()
-    targets = [resolve(model, layer) for layer in manifest["layers"]]
+    modules = dict(model.named_modules())
+    targets = [resolve(model, modules, layer) for layer in manifest["layers"]]
     names = [layer["name"] for layer in manifest["layers"]]
     known = getattr(worker, "rft_adapted_names", names)
-    if names != known:
-        difference = sorted(set(names) ^ set(known)) or ["the order of layers"]
+    if set(names) != set(known):
+        difference = sorted(set(names) ^ set(known))
         raise ValueError(f"LoRA sync: the adapter covers other layers than at the first sync: {difference[0]}")
     marks.append(time.perf_counter())
 
@@ -106,7 +107,7 @@ def _rebuild(manifest: dict, buffer: torch.Tensor, targets: list, pristine: dict
     return kept.item(), total.item()
 
 
-def resolve(model: torch.nn.Module, layer: dict) -> tuple:
+def resolve(model: torch.nn.Module, modules: dict[str, torch.nn.Module], layer: dict) -> tuple:
     """Find the parameter of one adapter layer and this rank's part of it.
 
     Checkpoint names become vLLM's by the model's own mapper and packed modules, so that no name table is kept here.
@@ -127,13 +128,22 @@ def resolve(model: torch.nn.Module, layer: dict) -> tuple:
     for packed, parts in getattr(model, "packed_modules_mapping", {}).items():
         if leaf in parts and packed != leaf:
             path, shard = f"{parent}.{packed}", parts.index(leaf)
-    module = dict(model.named_modules()).get(path)
+    module = modules.get(path)
     if module is None or not isinstance(getattr(module, "weight", None), torch.nn.Parameter):
         raise ValueError(f"LoRA sync: the adapter names {checkpoint_name}, the engine's model has no parameter for it")
     rows, b_rows, a_columns, wanted = _rank_slices(module, shard, checkpoint_name)
     found = (layer["out_features"], layer["in_features"])
     if found != wanted:
         raise ValueError(f"LoRA sync: {checkpoint_name} has shape {found} in the adapter, {wanted} in the engine")
+    local = (
+        getattr(module, "output_size_per_partition", module.output_size),
+        getattr(module, "input_size_per_partition", module.input_size),
+    )
+    if tuple(module.weight.shape) != local or module.weight.dtype not in (torch.bfloat16, torch.float16):
+        raise ValueError(
+            f"LoRA sync: {checkpoint_name} is {module.weight.dtype} {tuple(module.weight.shape)} in the engine; "
+            f"the sync writes unquantised weights of shape {local} only"
+        )
     return f"{path}.weight", module.weight, rows, b_rows, a_columns, module.tp_rank
 
 
@@ -176,10 +186,11 @@ def checksum(tensors: list[torch.Tensor]) -> str:
     total = 0
     for index, tensor in enumerate(tensors):
         words = tensor.contiguous().view(torch.int16).flatten()
-        for start in range(0, words.numel(), 1 << 24):
-            part = words[start : start + (1 << 24)].to(torch.int64)
-            places = torch.arange(part.numel(), device=part.device, dtype=torch.int64)
-            weight = (places + start) * 0x5851F42D4C957F2D + (2 * index + 1)
+        # Small chunks: the 64-bit temporaries must fit beside an engine that has filled the device.
+        for start in range(0, words.numel(), 1 << 20):
+            part = words[start : start + (1 << 20)].to(torch.int64)
+            places = torch.arange(start, start + part.numel(), device=part.device, dtype=torch.int64)
+            weight = places * 0x5851F42D4C957F2D + (2 * index + 1)
             total = (total * 31 + int(((part + 0x8000) * weight).sum())) % (1 << 64)
     return f"{total:016x}"
 

@@ -19,8 +19,9 @@ def actor_load_overrides(pretrain: str, ds_config: dict | None) -> dict:
     """`from_pretrained` arguments for an MXFP4 checkpoint in the trainer; empty for any other model.
 
     Dequantised while loading, since a packed weight has no gradient. Under ZeRO-3 the model is loaded on the CPU and
-    partitioned by `deepspeed.initialize` afterwards: transformers cannot dequantise into parameters that ZeRO-3 has
-    already partitioned, and a whole bf16 gpt-oss-120b does not fit one GPU.
+    partitioned by `deepspeed.initialize` afterwards, since transformers cannot dequantise into parameters that ZeRO-3
+    has already partitioned. Each rank holds the whole bf16 model until then, in host memory and, with DeepSpeed 0.18.5,
+    for a moment on its device: 42 GB for gpt-oss-20b, too much for gpt-oss-120b.
     """
     from transformers import AutoConfig, Mxfp4Config
 

@@ -1,4 +1,4 @@
-"""Keep what a reward function logs from breaking a run: only finite numbers become tensors."""
+"""Keep what a reward function logs from breaking a run: only numbers become tensors."""
 
 import math
 import numbers
@@ -7,15 +7,18 @@ import numbers
 def numeric_only(extra_logs: dict) -> dict[str, float]:
     """The numeric fields of a reward function's `extra_logs`, as floats.
 
-    Accepts Python and numpy numbers, booleans, and one-element tensors or arrays (their first element is taken, as
-    OpenRLHF does for tensors). Strings, None, NaN and infinities are dropped: `torch.tensor(["text"])` would stop the
-    run (OpenRLHF `experience_maker.py`, unchanged up to 0.11.0).
+    Accepts Python and numpy numbers, booleans, and tensors or arrays, whose first element is taken (as OpenRLHF does).
+    None and empty arrays become NaN rather than vanish: samples are batched by the keys of the first one, so a key must
+    be in all samples or in none; the metrics file writes NaN as null. Text and other objects are dropped:
+    `torch.tensor(["text"])` would stop the run (OpenRLHF `experience_maker.py`, unchanged up to 0.11.0).
     """
     kept = {}
     for key, value in (extra_logs or {}).items():
         if hasattr(value, "flatten") and getattr(value, "size", None) is not None:
             flat = value.flatten()
             value = flat[0].item() if len(flat) else None
-        if isinstance(value, numbers.Real) and math.isfinite(value):
+        if value is None:
+            value = math.nan
+        if isinstance(value, numbers.Real):
             kept[key] = float(value)
     return kept

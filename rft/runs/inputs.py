@@ -1,6 +1,6 @@
 """Check what a training command will read, in about a second, before Ray and two models are started on it.
 
-python -m rft.runs.inputs -- python -m openrlhf.cli.train_ppo_ray --pretrain … --prompt_data …
+python -m rft.runs.inputs python -m openrlhf.cli.train_ppo_ray --pretrain … --prompt_data …
 """
 
 import argparse
@@ -14,7 +14,7 @@ from rft.checkpoints import require_gpt_oss
 def main() -> int:
     try:
         check_command(sys.argv[1:])
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
@@ -22,7 +22,7 @@ def main() -> int:
 
 def check_command(command: list[str]) -> None:
     """Raise ValueError for the first input of an OpenRLHF command that it could not use; the last of a flag counts."""
-    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in ("--pretrain", "--prompt_data", "--eval_dataset", "--remote_rm_url", "--label_key"):
         parser.add_argument(flag)
     parser.add_argument("--input_key", default="input")
@@ -50,8 +50,8 @@ def check_prompts(path: Path, input_key: str, label_key: str | None, kind: type)
         return
     if not path.is_file():
         raise ValueError(f"found no prompt file {path}; make it (data/prepare_*.py) or correct the path")
-    lines = path.read_text().splitlines()
-    if not lines:
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    if lines == [""]:
         raise ValueError(f"{path}: found no prompts, wanted one JSON object a line; make the file again")
     for number, line in enumerate(lines, 1):
         try:

@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,18 +36,23 @@ def describe(command: list[str], inputs: list[Path]) -> dict:
         "rft": __version__,
         "tree_id": overlay.tree_ids(),
         "versions": versions(),
-        "inputs": {path.name: tree_digest(path) for path in inputs},
+        "inputs": {str(path): tree_digest(path) for path in inputs},
         "machine": {"cores": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()},
     }
 
 
 def git_state() -> dict:
-    """Commit and dirty flag of the checkout; `None` where rft is not in a git checkout."""
-    if not (ROOT / ".git").exists():
-        return {"commit": None, "dirty": None}
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    changes = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return {"commit": commit.stdout.strip() or None, "dirty": bool(changes.stdout.strip())}
+    """Commit and dirty flag of the checkout; None where git cannot tell (no git, no checkout, another owner)."""
+    unknown = {"commit": None, "dirty": None}
+    if shutil.which("git") is None:
+        return unknown
+    commit, changes = (
+        subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+        for command in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+    )
+    if commit.returncode or changes.returncode:
+        return unknown
+    return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())}
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Record the peak memory of everything a run started, detached processes included.
+"""Record the peak host memory of everything a run started, sampled every two seconds, detached processes included.
 
     python -m rft.runs.memory RUN_DIR        until it is stopped; writes RUN_DIR/memory.json
 
@@ -22,8 +22,8 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path)
     run_dir = parser.parse_args().run_dir
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    peak = 0
-    while True:
+    peak, launcher = 0, os.getppid()
+    while os.getppid() == launcher:  # a launcher that was killed must not leave its meter running
         found = {pid: used for pid in marked_processes(str(run_dir)) if (used := proportional_bytes(pid))}
         if sum(found.values()) > peak:
             peak = sum(found.values())

@@ -8,6 +8,7 @@ eval_metrics.jsonl, phases.jsonl, memory.json.
 
 import argparse
 import json
+import os
 import statistics
 from pathlib import Path
 
@@ -37,10 +38,15 @@ def summarize_run(run_dir: Path) -> dict:
     """The content of `result.json`; see `docs/running.md` for its fields."""
     before, after = (json.loads((run_dir / "evals" / f"{name}.json").read_text())[0] for name in ("before", "after"))
     mode = before["mode"]
-    if (after["mode"], after["dataset"], after["n"]) != (mode, before["dataset"], before["n"]):
-        raise ValueError(f"{run_dir}: the evaluations before and after differ in mode, dataset or size")
+    same = ("mode", "dataset", "max_tokens")
+    problems = [[record["id"] for record in result["records"]] for result in (before, after)]
+    if [before[key] for key in same] != [after[key] for key in same] or problems[0] != problems[1]:
+        raise ValueError(f"{run_dir}: the evaluations before and after differ in {', '.join(same)} or problems")
     test = mcnemar_exact([r["correct"] for r in before["records"]], [r["correct"] for r in after["records"]])
-    training = read_jsonl(run_dir / TRAINING_FILE)
+    training = read_jsonl(metrics_dir(run_dir) / TRAINING_FILE)
+    if not training:
+        raise ValueError(f"{metrics_dir(run_dir)}: found no training step in {TRAINING_FILE}")
+    sync_seconds = series(training, "sync_seconds")[1]
     memory = json.loads((run_dir / "memory.json").read_text()) if (run_dir / "memory.json").is_file() else {}
     return {
         "before": {key: value for key, value in before.items() if key != "records"},
@@ -48,24 +54,29 @@ def summarize_run(run_dir: Path) -> dict:
         "gain": after[mode] - before[mode],
         "mcnemar": {"lost": test.only_a, "won": test.only_b, "p_value": test.p_value},
         "steps": len(training),
-        "sync_seconds_median": statistics.median(series(training, "sync_seconds")[1]) if training else None,
+        "sync_seconds_median": statistics.median(sync_seconds) if sync_seconds else None,
         "seconds": {phase["phase"]: phase["seconds"] for phase in read_jsonl(run_dir / "phases.jsonl")},
         "peak_gb": memory.get("peak_gb"),
         "tree_id": overlay.tree_ids(),
     }
 
 
+def metrics_dir(run_dir: Path) -> Path:
+    """Where the run's metrics are: `METRICS_LOG_DIR`, else the run directory."""
+    return Path(os.environ.get("METRICS_LOG_DIR") or run_dir)
+
+
 def draw(run_dir: Path, result: dict) -> None:
     """`curves.png`: sampled reward a step, greedy held-out accuracy in the loop and after the fact."""
     from matplotlib import pyplot
 
-    mode, training = result["before"]["mode"], read_jsonl(run_dir / TRAINING_FILE)
+    mode, training = result["before"]["mode"], read_jsonl(metrics_dir(run_dir) / TRAINING_FILE)
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     axes.plot(*series(training, "reward"), color="tab:blue", alpha=0.8, label="reward of sampled rollouts (train)")
-    evaluations = read_jsonl(run_dir / EVAL_FILE)
+    evaluations = read_jsonl(metrics_dir(run_dir) / EVAL_FILE)
     for name in sorted({key for record in evaluations for key in record if key.endswith("_pass1")}):
         axes.plot(*series(evaluations, name), "o-", color="tab:orange", label=f"{name} in the loop (held out)")
-    ends = [0, training[-1]["global_step"] if training else 0]
+    ends = [0, training[-1]["global_step"]]
     values = [result["before"][mode], result["after"][mode]]
     errors = [
         [values[i] - result[key]["interval95"][0] for i, key in enumerate(("before", "after"))],

@@ -31,6 +31,8 @@ def conversation(tokenizer: PreTrainedTokenizerFast, problem: dict, style: str) 
     turn = {"role": "assistant", "thinking": thinking, "content": content}
     prompt = tokenizer.apply_chat_template(problem["input"], tokenize=False, add_generation_prompt=True)
     whole = tokenizer.apply_chat_template([*problem["input"], turn], tokenize=False)
+    if not whole.startswith(prompt):
+        raise ValueError(f"the chat template renders the prompt differently once answered: {whole!r}")
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, whole.removeprefix(prompt))]
     return ids[0], ids[1]
 

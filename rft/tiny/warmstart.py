@@ -6,9 +6,11 @@ About a minute on one core; a cached checkpoint is a copy.
 """
 
 import argparse
+import fcntl
 import hashlib
 import importlib.metadata
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -48,16 +50,27 @@ def warm_started(data: Path, seed: int, cache: Path) -> Path:
     if place.is_dir():
         print(f"warm start: cached ({place.name[:12]})")
         return place
+    cache.mkdir(parents=True, exist_ok=True)
+    # Two launches at once: the second waits here, and then finds what the first has made.
+    lock = os.open(cache, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.is_dir():
+            _make(problems, seed, cache, place)
+    finally:
+        os.close(lock)
+    return place
+
+
+def _make(problems: list[dict], seed: int, cache: Path, place: Path) -> None:
     # Only a miss pays for importing torch and transformers.
     from rft.tiny.checkpoint import save_checkpoint
     from rft.tiny.supervised import train
 
-    cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="partial-") as partial:
         staged = Path(partial) / "checkpoint"
         save_checkpoint(train(problems, seed), staged)
         staged.replace(place)
-    return place
 
 
 def identity(data: Path, seed: int) -> str:

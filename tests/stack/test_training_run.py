@@ -25,10 +25,18 @@ STEPS, PROMPTS_A_STEP = 3, 32
 
 
 def launch(run_dir: Path, *overrides: str) -> subprocess.CompletedProcess:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "VLLM_"))}
-    environment |= {"RUN_DIR": str(run_dir), "SEED": "0"}
+    of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "DRY_RUN")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)}
+    environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": "cpu"}
     command = ["bash", "launch/train_grpo_tiny.sh", *overrides]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
+        try:
+            out, err = process.communicate(timeout=1500)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # the launcher stops what it started; a SIGKILL would leave it
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 @pytest.fixture(scope="session")
@@ -132,7 +140,9 @@ def test_greedy_tokens_match_the_peft_model(run_dir, trained_engine):
 
 
 def test_layer_that_the_sync_cannot_carry_stops_training_by_name(run_dir, tmp_path):
-    done = launch(tmp_path / "run", "--max_samples", str(PROMPTS_A_STEP), "--target_modules", "q_proj", "lm_head")
+    # With learning rate 0, which must not stop the run before the sync does.
+    overrides = ("--actor_learning_rate", "0", "--target_modules", "q_proj", "lm_head")
+    done = launch(tmp_path / "run", "--max_samples", str(PROMPTS_A_STEP), *overrides)
     assert done.returncode != 0
     log = (tmp_path / "run" / "train.log").read_text()
     assert "lm_head.weight lands in a ParallelLMHead" in log

@@ -27,7 +27,11 @@ def pack(checkpoint: Path, out: Path, ranks: int) -> tuple[dict, torch.Tensor]:
         subprocess.Popen(command, env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(ranks)
     ]
-    assert [p.wait(timeout=300) for p in processes] == [0] * ranks
+    try:
+        assert [p.wait(timeout=300) for p in processes] == [0] * ranks
+    finally:
+        for process in processes:
+            process.kill()
     with safe_open(out, framework="pt") as file:
         return json.loads(file.metadata()["manifest"]), file.get_tensor("buffer")
 
