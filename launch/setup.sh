@@ -16,7 +16,10 @@ setup_env() {
         "chmod u+w, or clone to another place"
     # Two launches at once must not install into one folder; the lock ends with the subshell.
     (
-        flock 9
+        flock -n 9 || {
+            printf 'another set-up runs in this checkout; waiting for it\n' >&2
+            flock 9
+        }
         local want
         want=$(setup_fingerprint)
         # shellcheck disable=SC2153  # PYTHON is set in common.sh
@@ -101,6 +104,7 @@ find_uv() {
     local uv="$TOOLS/uv/bin/uv"
     if command -v uv; then return 0; fi
     if ! "$uv" --version >/dev/null 2>&1; then
+        printf 'installing uv %s into .tools\n' "$UV_VERSION" >&2
         rm -rf -- "$TOOLS/uv"
         "$1" -m venv "$TOOLS/uv" >&2 || die "cannot make a virtual environment" "$1 -m venv failed, message above" \
             "the venv and ensurepip modules" "install python3.11-venv, or put uv on PATH"
