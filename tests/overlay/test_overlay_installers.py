@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from overlay_toy import BETA, REPOSITORY, make_env, run_python, site_of, snapshot
 
-UV = shutil.which("uv") or shutil.which("uv", path=f"{REPOSITORY / '.tools/bin'}:{REPOSITORY / '.tools'}")
+UV = shutil.which("uv") or shutil.which("uv", path=str(REPOSITORY / ".tools/uv/bin"))
 PIP = next(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"), None)
 
 
