@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 for name, value in {
     "DS_ACCELERATOR": "cpu",
     "HF_HUB_OFFLINE": "1",
@@ -12,3 +14,13 @@ for name, value in {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }.items():
     os.environ.setdefault(name, value)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """An untrained tiny gpt-oss with MXFP4 experts."""
+    from rft.tiny.checkpoint import build_model, save_checkpoint  # torch and transformers: seconds for those who ask
+
+    path = tmp_path_factory.mktemp("tiny-gpt-oss")
+    save_checkpoint(build_model(seed=3), path)
+    return path

@@ -10,14 +10,6 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
 from rft.mxfp4 import decode
-from rft.tiny.checkpoint import build_model, save_checkpoint
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tiny-gpt-oss")
-    save_checkpoint(build_model(seed=3), path)
-    return path
 
 
 def test_device_calls_follow_the_accelerator():

@@ -1,17 +1,8 @@
-"""Real vLLM engines and one real training run, shared by all stack tests."""
+"""Real vLLM engines, shared by the tests of a module."""
 
 import pytest
 
 from rft.engine import open_engine
-from rft.tiny.checkpoint import build_model, save_checkpoint
-
-
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory):
-    """An untrained tiny gpt-oss with MXFP4 experts."""
-    path = tmp_path_factory.mktemp("tiny-gpt-oss")
-    save_checkpoint(build_model(seed=3), path)
-    return path
 
 
 # Not for the whole session: idle tensor-parallel workers poll, which takes a core from the training run.
