@@ -20,6 +20,7 @@ RUN_DIR="${RUN_DIR:-$ROOT/runs/$EXP_NAME/$(date -u +%Y%m%dT%H%M%SZ)}"
 DRY_RUN="${DRY_RUN:-0}"
 PHASE=""
 PHASE_START=0
+RUN_IS_OURS=0   # 1 once begin_run has claimed RUN_DIR
 STARTED_PIDS=() # processes of ours that outlive the command that started them
 MODEL_ARGS=()
 CLUSTER_ARGS=()
@@ -77,6 +78,8 @@ begin_run() {
     printf 'run directory: %s\n' "$RUN_DIR"
     # Ray's workers inherit both; the first marks every process of this run, see rft.runs.memory.
     export RFT_RUN_DIR="$RUN_DIR" METRICS_LOG_DIR="${METRICS_LOG_DIR:-$RUN_DIR}"
+    export SAMPLES_LOG_DIR="${SAMPLES_LOG_DIR:-$RUN_DIR/samples}"
+    RUN_IS_OURS=1
 }
 
 # use models/NAME, use clusters/NAME: read a preset, which sets arrays only.
@@ -177,6 +180,7 @@ on_exit() {
     end_phase
     stop_started
     stop_ray "$status"
+    if ((RUN_IS_OURS)); then end_orphans; fi
     exit "$status"
 }
 

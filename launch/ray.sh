@@ -50,6 +50,8 @@ wait_for_ray() {
     # Exported, so that ray.init() joins this cluster and no other that happens to run here.
     RAY_ADDRESS=$(<"$RAY_DIR/ray_current_cluster")
     export RAY_ADDRESS
+    # Where stop_ray puts the logs of a run that failed: an error message names this place, not one that is gone.
+    export RFT_RAY_LOGS="$RUN_DIR/ray_logs"
 }
 
 # stop_ray [STATUS]: stop the cluster of start_ray and nothing else. Its logs stay in the run directory if STATUS is
@@ -58,7 +60,7 @@ stop_ray() {
     [[ -n $RAY_PID ]] || return 0
     stop_tree "$RAY_PID" 20
     RAY_PID=""
-    unset RAY_ADDRESS
+    unset RAY_ADDRESS RFT_RAY_LOGS
     if [[ ${1:-0} != 0 && -d $RUN_DIR ]]; then
         mkdir -p "$RUN_DIR/ray_logs"
         cp -r "$RAY_DIR/start.log" "$RAY_DIR"/session_latest/logs/. "$RUN_DIR/ray_logs/" 2>/dev/null
@@ -124,6 +126,21 @@ stop_tree() {
         is_running "${tree[-1]}" || return 0
         sleep 0.1
     done
+}
+
+# end_orphans: end what is left of this run though its parents are gone, such as vLLM's EngineCore after a SIGKILL of the
+# Ray worker that had started it. It carries this run's RFT_RUN_DIR, see rft/runs/memory.py; the launcher's own children,
+# such as tee, carry it too and are no orphans.
+end_orphans() {
+    local pid own marked orphans=()
+    own=$(descendants $$)
+    mapfile -t marked < <(grep -lzxF -- "RFT_RUN_DIR=$RUN_DIR" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3)
+    for pid in "${marked[@]}"; do
+        if is_running "$pid" && ! grep -qx "$pid" <<<"$own"; then orphans+=("$pid"); fi
+    done
+    ((${#orphans[@]})) || return 0
+    kill -TERM "${orphans[@]}" 2>/dev/null
+    for pid in "${orphans[@]}"; do stop_tree "$pid" 5; done
 }
 
 # is_running PID: it exists and is not a zombie.

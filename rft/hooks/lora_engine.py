@@ -22,14 +22,19 @@ async def apply_lora(engine, manifest: dict, payload) -> list[dict]:
     if not await engine.llm.reset_prefix_cache():
         raise RuntimeError("LoRA sync: requests still run on the engine, so its prefix cache could not be forgotten")
     engine.adapter_version = manifest["version"]
+    engine.adapter_receipts = receipts
     return receipts
 
 
-def stamp(responses: list[dict], engine) -> list[dict]:
-    """Write the adapter version that produced them into the extra logs of rollouts (0: the base model)."""
+def stamp(responses: list[dict], engine, canary_shift: float | None) -> list[dict]:
+    """Write the adapter version that produced them into the extra logs of rollouts (0: the base model).
+
+    `sync_canary_shift` comes with it, see `rft.hooks.canary`.
+    """
     for response in responses:
         response["extra_logs"] = {
             **(response.get("extra_logs") or {}),
             "adapter_version": getattr(engine, "adapter_version", 0),
+            "sync_canary_shift": canary_shift,
         }
     return responses

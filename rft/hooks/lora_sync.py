@@ -18,8 +18,8 @@ ADAPTER = "default"
 
 
 def is_active(args) -> bool:
-    """Whether this run syncs by adapter: LoRA is on and the single-tensor Ray path was not asked for."""
-    return args.lora_rank > 0 and bool(args.vllm_num_engines) and not args.vllm_sync_with_ray
+    """Whether this run syncs by adapter: LoRA is on. The adapter goes through Ray's object store in any case."""
+    return args.lora_rank > 0 and bool(args.vllm_num_engines)
 
 
 def lora_layers(model: PeftModel) -> list[tuple[str, torch.nn.Module]]:
@@ -136,4 +136,5 @@ def receipt_metrics(per_engine: list[list[dict]], marks: list[float]) -> dict[st
     kept = [receipt["kept_share"] for receipt in receipts if receipt["kept_share"] is not None]
     if kept:
         metrics["sync_kept_share"] = min(kept)
+    metrics["sync_changed_share"] = sum(receipt["changed_share"] for receipt in receipts) / len(receipts)
     return metrics

@@ -42,7 +42,8 @@ def apply_lora(worker, manifest: dict, payload: bytes) -> dict:
 
     Returns:
         The receipt: `version`, `layers`, `tp_rank`, `checksum` (of the touched parameters), `kept_share` (share of
-        the update that survives rounding to the weight's dtype; None for a zero update), `seconds` by phase.
+        the update that survives rounding to the weight's dtype; None for a zero update), `changed_share` (share of
+        the touched parameters' elements that differ from the base's), `seconds` by phase.
 
     Raises:
         ValueError: an unknown name, a wrong shape, or another set of layers than at the first sync. Nothing has been
@@ -67,7 +68,7 @@ def apply_lora(worker, manifest: dict, payload: bytes) -> dict:
         params = {name: param for name, param, *_ in targets}
         pristine = worker.rft_pristine = {name: param.data.clone() for name, param in params.items()}
         worker.rft_adapted_names = names
-    kept, total = _rebuild(manifest, buffer, targets, pristine)
+    kept, total, changed = _rebuild(manifest, buffer, targets, pristine)
     _synchronize(buffer.device)
     marks.append(time.perf_counter())
 
@@ -81,15 +82,17 @@ def apply_lora(worker, manifest: dict, payload: bytes) -> dict:
         "tp_rank": targets[0][-1],
         "checksum": digest,
         "kept_share": kept / total if total else None,
+        "changed_share": changed / sum(param.numel() for param in touched.values()),
         "seconds": {phase: b - a for phase, a, b in zip(phases, marks, marks[1:], strict=False)},
     }
 
 
 @torch.no_grad()
-def _rebuild(manifest: dict, buffer: torch.Tensor, targets: list, pristine: dict) -> tuple[float, float]:
-    """Write every target; return the update's inner product with what was kept of it, and with itself."""
+def _rebuild(manifest: dict, buffer: torch.Tensor, targets: list, pristine: dict) -> list[float]:
+    """Write every target; return the update's inner product with what was kept of it, and with itself, and the number
+    of elements that differ from the pristine ones."""
     kept = torch.zeros((), dtype=torch.float64, device=buffer.device)
-    total = torch.zeros_like(kept)
+    total, changed = torch.zeros_like(kept), torch.zeros_like(kept)
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")  # TF32 would drop half of the mantissa of B @ A
     try:
@@ -102,9 +105,10 @@ def _rebuild(manifest: dict, buffer: torch.Tensor, targets: list, pristine: dict
             param.data[rows].copy_(new)
             kept += ((new.float() - base) * update).sum(dtype=torch.float64)
             total += (update * update).sum(dtype=torch.float64)
+            changed += (new != pristine[name][rows]).sum()
     finally:
         torch.set_float32_matmul_precision(precision)
-    return kept.item(), total.item()
+    return torch.stack([kept, total, changed]).tolist()
 
 
 def resolve(model: torch.nn.Module, modules: dict[str, torch.nn.Module], layer: dict) -> tuple:

@@ -20,6 +20,26 @@ def log_evaluation(global_step: int, metrics: dict) -> None:
     _append(EVAL_FILE, global_step, metrics)
 
 
+def rewind(global_step: int) -> None:
+    """Before a resume from `global_step`: move the lines of later steps to `discarded_metrics.jsonl`.
+
+    Those steps are trained again, and the file holds one line a step.
+    """
+    directory = os.environ.get("METRICS_LOG_DIR")
+    path = Path(directory or "", TRAINING_FILE)
+    if not directory or not path.is_file():
+        return
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["global_step"] <= global_step]
+    if len(kept) == len(lines):
+        return
+    with (path.parent / "discarded_metrics.jsonl").open("a") as discarded:
+        discarded.writelines(line.rstrip("\n") + "\n" for line in lines if line not in kept)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text("".join(kept))
+    partial.replace(path)
+
+
 def json_line(global_step: int, metrics: dict) -> str:
     """One record, newline last. Values that are not numbers are left out; NaN and infinities become null."""
     record = {"global_step": global_step}

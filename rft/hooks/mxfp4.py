@@ -18,19 +18,34 @@ def is_mxfp4(config) -> bool:
 def actor_load_overrides(pretrain: str, ds_config: dict | None) -> dict:
     """`from_pretrained` arguments for an MXFP4 checkpoint in the trainer; empty for any other model.
 
-    Dequantised while loading, since a packed weight has no gradient. Under ZeRO-3 the model is loaded on the CPU and
-    partitioned by `deepspeed.initialize` afterwards, since transformers cannot dequantise into parameters that ZeRO-3
-    has already partitioned. Each rank holds the whole bf16 model until then, in host memory and, with DeepSpeed 0.18.5,
-    for a moment on its device: 42 GB for gpt-oss-20b, too much for gpt-oss-120b.
+    Dequantised while loading, since a packed weight has no gradient. Under ZeRO-3 the model is loaded on the CPU, one
+    whole bf16 copy a rank in host memory (42 GB for gpt-oss-20b, 234 GB for gpt-oss-120b), and partitioned afterwards
+    (`partition_after_load`), since transformers cannot dequantise into parameters that ZeRO-3 has already partitioned.
     """
     from transformers import AutoConfig, Mxfp4Config
 
     if not is_mxfp4(AutoConfig.from_pretrained(pretrain, trust_remote_code=True)):
         return {}
     overrides = {"quantization_config": Mxfp4Config(dequantize=True)}
-    if ds_config is not None and ds_config["zero_optimization"]["stage"] == 3:
+    if _zero_stage(ds_config) == 3:
         overrides["device_map"] = "cpu"
     return overrides
+
+
+def partition_after_load(model: torch.nn.Module, overrides: dict, ds_config: dict | None) -> None:
+    """Partition a model that `actor_load_overrides` has loaded whole; does nothing where that asked for nothing.
+
+    Parameter by parameter, so that the device never holds more than one whole parameter beside the partitions (4.2 GB
+    for gpt-oss-120b); `deepspeed.initialize` would move the whole model there first (DeepSpeed 0.18.5).
+    """
+    if overrides and _zero_stage(ds_config) == 3:
+        import deepspeed  # here, since vLLM's loader imports this module too
+
+        deepspeed.zero.Init(module=model, config_dict_or_path=ds_config)
+
+
+def _zero_stage(ds_config: dict | None) -> int:
+    return ds_config["zero_optimization"]["stage"] if ds_config else 0
 
 
 def dequantize_stream(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -22,3 +22,14 @@ def numeric_only(extra_logs: dict) -> dict[str, float]:
         if isinstance(value, numbers.Real):
             kept[key] = float(value)
     return kept
+
+
+def text_only(extra_logs: dict) -> dict[str, str]:
+    """The text fields of a reward function's `extra_logs`, for the sample files; a list of one text counts as one."""
+    texts = {}
+    for key, value in (extra_logs or {}).items():
+        if isinstance(value, (list, tuple)) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, str):
+            texts[key] = value
+    return texts

@@ -1,16 +1,40 @@
 """Choose the Adam implementation that this machine can run."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from deepspeed.accelerator import get_accelerator
 from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
+from deepspeed.ops.op_builder import FusedAdamBuilder
+from deepspeed.ops.op_builder.builder import CUDAMismatchException, MissingCUDAException
 
 
-def adam_class(adam_offload: bool) -> type[torch.optim.Optimizer]:
-    """DeepSpeed's compiled Adam on an accelerator; torch's AdamW on the CPU.
+def adam_class(adam_offload: bool) -> Callable[..., torch.optim.Optimizer]:
+    """DeepSpeed's compiled Adam on an accelerator; torch's AdamW on the CPU, and where DeepSpeed's cannot be built.
 
-    All three compute AdamW. DeepSpeed compiles its own at the first use, which costs about half a minute and needs a
+    All of them compute AdamW. DeepSpeed compiles its own at the first use, which costs about half a minute and needs a
     compiler: worth it for billions of parameters, not for a CPU run.
     """
     if get_accelerator().device_name() == "cpu":
         return torch.optim.AdamW
-    return DeepSpeedCPUAdam if adam_offload else FusedAdam
+    if adam_offload:
+        return DeepSpeedCPUAdam
+    reason = why_not_built(FusedAdamBuilder())
+    if reason is None:
+        return FusedAdam
+    print(f"optimizer: torch's fused AdamW, since DeepSpeed's FusedAdam cannot be built here ({reason})", flush=True)
+    return partial(torch.optim.AdamW, fused=True)
+
+
+def why_not_built(builder) -> str | None:
+    """None when a DeepSpeed op loads, prebuilt or compiled now; else the first line of what stopped it.
+
+    Trying is the only test: in DeepSpeed 0.18.5 `is_compatible()` of a CUDA op is always true, whatever compiler, CUDA
+    headers or matching nvcc are missing (deepspeed/ops/op_builder/builder.py).
+    """
+    try:
+        builder.load()
+    except (RuntimeError, OSError, ImportError, CUDAMismatchException, MissingCUDAException) as error:
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return None

@@ -1,6 +1,11 @@
 """One probe a patch: each fails when the patched lines are not the ones that run."""
 
+import asyncio
 import importlib.util
+import os
+import socket
+import subprocess
+import sys
 import types
 
 import pytest
@@ -39,29 +44,167 @@ def test_lora_optimizer_has_no_empty_group():
     assert [len(group["params"]) for group in groups] == [2]
 
 
-def test_cpu_optimizer_needs_no_compiler():
+def test_cpu_optimizer_needs_no_compiler(monkeypatch):
     from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy
 
+    # Where compilation starts: half a minute that the answer does not need.
+    stop = lambda _builder: pytest.fail("DeepSpeed's Adam is compiled")  # noqa: E731
+    monkeypatch.setattr("deepspeed.ops.op_builder.CPUAdamBuilder.load", stop)
     strategy = types.SimpleNamespace(adam_offload=True)
     optimizer = DeepspeedStrategy.create_optimizer(strategy, lora_model(), lr=1e-3, weight_decay=0.0)
     assert type(optimizer) is torch.optim.AdamW
 
 
-def test_actor_loads_mxfp4_bit_exact(checkpoint):
+@pytest.fixture(scope="module")
+def one_rank():
+    """A process group of this process alone, as ZeRO-3 needs one."""
+    import deepspeed
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    before = {name: os.environ.get(name) for name in world}
+    os.environ.update(world)
+    deepspeed.init_distributed("gloo")
+    yield
+    torch.distributed.destroy_process_group()
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def test_actor_loads_mxfp4_bit_exact_and_partitions_it(checkpoint, one_rank):
+    """Under ZeRO-3 the experts are partitioned as soon as they are loaded, and gather to the checkpoint's values."""
+    import deepspeed
     from openrlhf.models import Actor
 
+    config = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
     actor = Actor(
-        str(checkpoint), attn_implementation="eager", lora_rank=4, target_modules=["q_proj"],
-        ds_config={"zero_optimization": {"stage": 3}},
-    )  # fmt: skip
+        str(checkpoint), attn_implementation="eager", lora_rank=4, target_modules=["q_proj"], ds_config=config
+    )
     held = {name: p for name, p in actor.model.named_parameters() if "experts" in name and name.endswith("_proj")}
     stored = load_file(checkpoint / "model.safetensors")
     assert len(held) == 4
-    for name, parameter in held.items():
-        key = name.removeprefix("base_model.model.")
-        assert parameter.dtype == torch.bfloat16
-        assert not parameter.requires_grad
-        assert torch.equal(parameter.data, decode(stored[f"{key}_blocks"], stored[f"{key}_scales"]))
+    assert all(parameter.numel() == 0 and not parameter.requires_grad for parameter in held.values())
+    with deepspeed.zero.GatheredParameters(list(held.values())):
+        for name, parameter in held.items():
+            key = name.removeprefix("base_model.model.")
+            assert parameter.dtype == torch.bfloat16
+            assert torch.equal(parameter.data, decode(stored[f"{key}_blocks"], stored[f"{key}_scales"]))
+
+
+def test_gpt_oss_blocks_are_leaves_without_router_logits(checkpoint):
+    from deepspeed.utils import get_z3_leaf_modules
+    from openrlhf.models import Actor
+
+    for coefficient in (0, 0.01):
+        actor = Actor(str(checkpoint), attn_implementation="eager", aux_loss_coef=coefficient)
+        leaves = {type(module).__name__ for module in get_z3_leaf_modules(actor.model)}
+        assert leaves == {"GptOssMLP"}
+        assert actor.model.config.output_router_logits == bool(coefficient)
+
+
+@pytest.mark.parametrize("options", [["--attn_implementation", "flash_attention_2"], ["--packing_samples"]])
+def test_gpt_oss_with_flash_attention_is_refused_before_ray_starts(checkpoint, options):
+    command = [
+        *(sys.executable, "-m", "openrlhf.cli.train_ppo_ray", "--pretrain", str(checkpoint)),
+        *("--remote_rm_url", "none.py", "--vllm_num_engines", "1", *options),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "gpt-oss cannot be trained like this" in done.stderr
+    assert done.stderr.rstrip().splitlines()[-1].startswith("  repair: --attn_implementation eager")
+    assert "Traceback" not in done.stderr
+    assert "Started a local Ray instance" not in done.stderr
+
+
+def test_policy_loss_clamps_log_ratios_and_keeps_their_tails():
+    from openrlhf.models import PolicyLoss
+
+    loss_fn = PolicyLoss()
+    mask = torch.tensor([[1, 1, 1, 0]])
+    log_probs = torch.tensor([[-1.0, 99.0, -31.0, 500.0]], requires_grad=True)
+    loss, *_ = loss_fn(log_probs, torch.full((1, 4), -1.0), torch.full((1, 4), -1.0), mask)
+    loss.backward()
+    assert loss.isfinite()
+    assert log_probs.grad.isfinite().all()
+    tails = {name: getattr(loss_fn, name) for name in ("log_ratio_raw_max", "log_ratio_max", "log_ratio_min")}
+    assert tails == {"log_ratio_raw_max": 100.0, "log_ratio_max": 20.0, "log_ratio_min": -20.0}
+    assert loss_fn.ratio_max == pytest.approx(torch.tensor(20.0).exp().item())
+    assert (loss_fn.log_ratio_abs_p99, loss_fn.tokens_in_batch) == (20.0, 3)
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("tis", 5.0), ("icepop", 0.0), ("mis", 5.0)])
+def test_importance_weights_are_finite_and_clamped(kind, wanted):
+    """A token that the engine found all but impossible: its ratio overflows, its weight must not."""
+    from openrlhf.models import PolicyLoss
+
+    loss_fn = PolicyLoss(
+        enable_vllm_is_correction=True, vllm_is_truncated_threshold=[0.5, 5.0], vllm_is_correction_type=kind
+    )
+    tokens = 200 if kind == "mis" else 1  # a sequence whose mean ratio is ordinary, or mis drops it whole
+    old = torch.zeros(1, tokens)
+    rollout = torch.cat([torch.full((1, 1), -100.0), torch.zeros(1, tokens - 1)], dim=1)
+    advantages = torch.cat([torch.ones(1, 1), torch.zeros(1, tokens - 1)], dim=1)
+    loss, _, ppo_kl, _ = loss_fn(old.clone(), old, advantages, torch.ones(1, tokens), rollout)
+    assert loss.item() == pytest.approx(-wanted / tokens)
+    assert ppo_kl.item() == 0  # of the two policies that the ratio compares, not of the engine's
+
+
+class Reward:
+    """What one call of the executor needs of an engine and a tokenizer."""
+
+    async def generate(self, tokens, params):
+        done = types.SimpleNamespace(token_ids=[5], finish_reason="stop", logprobs=None)
+        return types.SimpleNamespace(outputs=[done])
+
+    def __call__(self, prompt, **options):
+        return {"input_ids": torch.tensor([[1, 2]])}
+
+    def decode(self, tokens, **options):
+        return "text"
+
+
+def execute(tmp_path, source: str) -> dict:
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+    from vllm import SamplingParams
+
+    path = tmp_path / "my_reward.py"
+    path.write_text(f"def reward_func(queries, prompts, labels):\n    {source}\n")
+    params = SamplingParams(max_tokens=4, extra_args={"prompt_index": 17, "sample_index": 3})
+    executor = SingleTurnAgentExecutor([str(path)])
+    return asyncio.run(executor.execute("p", "1", params, 16, Reward(), Reward()))
+
+
+def test_failing_reward_function_stops_with_its_name_index_and_traceback(tmp_path):
+    with pytest.raises(RuntimeError) as failure:
+        execute(tmp_path, "return {'rewards': [1 / 0]}")
+    text = str(failure.value)
+    assert "reward function reward_func" in text
+    assert "my_reward.py" in text
+    assert "ZeroDivisionError" in text
+    assert "batch index 17, sample 3" in text
+    assert "return {'rewards': [1 / 0]}" in text
+    for source, found in (
+        ("return {'rewards': [1.0, 0.0]}", "returned 2 rewards for 1 sample"),
+        ("return None", "returned no reward"),
+        ("return {'rewards': [float('nan')]}", "returned rewards nan"),
+    ):
+        with pytest.raises(RuntimeError, match=found):
+            execute(tmp_path, source)
+
+
+def test_reward_of_any_kind_becomes_one_number(tmp_path):
+    assert execute(tmp_path, "import torch; return {'rewards': torch.tensor([1.0]), 'scores': [0]}")["scores"] == 0.0
+    assert execute(tmp_path, "return {'rewards': 0.25}")["reward"] == 0.25
+
+
+def test_offload_reaches_the_deepspeed_config():
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+
+    for offload, device in ((False, "none"), (True, "cpu")):
+        strategy = DeepspeedStrategy(args=types.SimpleNamespace(param_dtype="bf16", zpg=1, offload=offload))
+        assert strategy.get_ds_train_config(True)["zero_optimization"]["offload_param"]["device"] == device
 
 
 def response(extra_logs: dict) -> dict:
@@ -93,7 +236,9 @@ def test_evaluation_draws_its_own_number_of_samples(monkeypatch):
         generate_responses=types.SimpleNamespace(remote=lambda **call: asked.append(call["num_samples"])),
     )
     generator = object.__new__(SamplesGenerator)
-    generator.args = types.SimpleNamespace(enable_vllm_is_correction=False, n_samples_per_prompt=8)
+    generator.args = types.SimpleNamespace(
+        enable_vllm_is_correction=False, n_samples_per_prompt=8, rollout_seeds="request", seed=0
+    )
     generator.vllm_engines, generator.tokenizer = [engine], None
     monkeypatch.setattr("ray.get", list)
     generator._dispatch_prompts_to_vllm(["a", "b"], ["1", "2"], n_samples_per_prompt=1)

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.stack
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 
 
-def test_cpu_engine_dequantises_mxfp4_experts(engine, checkpoint):
-    """The experts that each rank holds are the checkpoint's MXFP4 experts, dequantised and sharded, bit for bit."""
+def test_cpu_engine_dequantises_mxfp4_experts(start_engine, checkpoint):
+    """The engine starts, and each rank holds the checkpoint's MXFP4 experts, dequantised and sharded, bit for bit."""
 
     def read(worker):
         params = dict(worker.model_runner.get_model().named_parameters())
@@ -25,7 +25,7 @@ def test_cpu_engine_dequantises_mxfp4_experts(engine, checkpoint):
     gate_up, down = (
         decode(stored[f"{experts}.{n}_blocks"], stored[f"{experts}.{n}_scales"]) for n in ("gate_up_proj", "down_proj")
     )
-    ranks = engine.collective_rpc(read)
+    ranks = start_engine().collective_rpc(read)
     for rank, (w13, w2) in enumerate(ranks):
         wanted_w13 = gate_up.transpose(1, 2).chunk(len(ranks), dim=1)[rank]
         wanted_w2 = down.transpose(1, 2).chunk(len(ranks), dim=2)[rank]

@@ -1,18 +1,16 @@
 """The weight sync on real vLLM engines, TP=1 and TP=2: served weights, receipts, refusals, tokens."""
 
 import copy
-import sys
 
-import cloudpickle
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from rft.engine import sync_engine
 from rft.hooks.lora_manifest import build_manifest
+from rft.served import expected_layer, merged, read_layer
 
 pytestmark = pytest.mark.stack
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 
 RANK, SCALING = 8, 2.0
 SHAPES = {"q_proj": (128, 128), "k_proj": (64, 128), "v_proj": (64, 128), "o_proj": (128, 128)}  # (out, in)
@@ -32,35 +30,22 @@ def adapter(seed: int, scale: float = 0.1) -> tuple[dict, torch.Tensor]:
 
 def served_weights(llm) -> list[dict[str, torch.Tensor]]:
     """Per rank: parameter name -> bf16 tensor, as the worker holds it."""
-
-    def read(worker):
-        params = worker.model_runner.get_model().named_parameters()
-        return {n: p.detach().clone() for n, p in params if n.endswith(("qkv_proj.weight", "o_proj.weight"))}
-
-    return llm.collective_rpc(read)
+    return by_rank([llm.collective_rpc(read_layer, args=(layer,)) for layer in range(2)])
 
 
 def expected_weights(checkpoint, manifest: dict, buffer: torch.Tensor, ranks: int) -> list[dict[str, torch.Tensor]]:
     """`bf16(fp32(W0) + scaling · B @ A)` of the whole matrices, then cut into tensor-parallel shards by hand."""
     base = load_file(checkpoint / "model.safetensors")
-    merged, start = {}, 0
-    for layer in manifest["layers"]:
-        n_a = RANK * layer["in_features"]
-        n_b = RANK * layer["out_features"]
-        a = buffer[start : start + n_a].view(RANK, -1).float()
-        b = buffer[start + n_a : start + n_a + n_b].view(-1, RANK).float()
-        start += n_a + n_b
-        merged[layer["name"]] = (base[layer["name"]].float() + SCALING * (b @ a)).to(torch.bfloat16)
-    result = []
-    for rank in range(ranks):
-        shards = {}
-        for layer in range(2):
-            q, k, v, o = (merged[f"model.layers.{layer}.self_attn.{part}.weight"] for part in SHAPES)
-            rows = [w.chunk(ranks, dim=0)[rank] for w in (q, k, v)]
-            shards[f"model.layers.{layer}.attn.qkv_proj.weight"] = torch.cat(rows)
-            shards[f"model.layers.{layer}.attn.o_proj.weight"] = o.chunk(ranks, dim=1)[rank]
-        result.append(shards)
-    return result
+    whole = {layer["name"]: merged(base[layer["name"]], layer, buffer) for layer in manifest["layers"]}
+    return by_rank([expected_layer(whole.__getitem__, layer, ranks) for layer in range(2)])
+
+
+def by_rank(layers: list[list[dict]]) -> list[dict[str, torch.Tensor]]:
+    """Lists by layer and rank to one dict a rank."""
+    return [
+        {f"{layer}.{name}": tensor for layer, found in enumerate(ranks) for name, tensor in found.items()}
+        for ranks in zip(*layers, strict=True)
+    ]
 
 
 def assert_same_bits(found: list[dict], wanted: list[dict]) -> None:

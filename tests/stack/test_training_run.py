@@ -45,7 +45,10 @@ def run_dir(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "train_grpo_tiny"
     samples = str(STEPS * PROMPTS_A_STEP)
     done = launch(path, "--max_samples", samples, "--actor_num_gpus_per_node", "2", "--eval_steps", "2")
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    # Without some of the patches the phases after training miss what those would have written.
+    trained = any(phase["phase"] == "evaluation" for phase in read_jsonl(path / "phases.jsonl"))
+    done_enough = trained if "RFT_PATCHES_LEFT_OUT" in os.environ else done.returncode == 0
+    assert done_enough, done.stdout[-4000:] + done.stderr[-4000:]
     return path
 
 

@@ -1,0 +1,30 @@
+"""Measurements at real size, run by hand on GPU machines; docs/benchmarks.md says how and holds the results.
+
+Importing the package sets the environment that the stack reads while it is imported; values that are set stay.
+"""
+
+import os
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = {  # as launch/common.sh sets it
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+CPU_ENVIRONMENT = {
+    "DS_ACCELERATOR": "cpu",
+    "TORCH_COMPILE_DISABLE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+# Asking for the device count alone makes CUDA unusable in a forked child.
+GPU_ENVIRONMENT = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+
+for _name, _value in (ENVIRONMENT | (GPU_ENVIRONMENT if torch.cuda.is_available() else CPU_ENVIRONMENT)).items():
+    os.environ.setdefault(_name, _value)

@@ -1,0 +1,45 @@
+"""A Ray cluster of our own for the length of a `with` block."""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from benchmarks import ROOT
+from benchmarks.report import log
+
+
+@contextmanager
+def ray_head(run_dir: Path, logical_gpus: int = 2):
+    """Start a head on free ports and yield its address; stop it, and what its workers started, at the end.
+
+    Args:
+        run_dir: made if missing; Ray's logs stay there, in `ray_logs`, when the block raises.
+        logical_gpus: registered where there are no GPUs, so that placement groups work.
+
+    Raises:
+        RuntimeError: Ray did not start; its log is on standard error then.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    # For Ray's workers and for whatever else is started in the block.
+    paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    count = [] if torch.cuda.is_available() else [str(logical_gpus)]
+    command = ["bash", str(ROOT / "benchmarks" / "ray_head.sh"), str(run_dir), *count]
+    environment = os.environ | {"PYTHON": sys.executable}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as holder:
+        address = holder.stdout.readline().strip()
+        if not address:
+            raise RuntimeError(f"Ray did not start: {' '.join(command)} ended with {holder.wait()}")
+        log(f"Ray head at {address}")
+        status = "1\n"
+        try:
+            yield address
+            status = "0\n"
+        finally:
+            holder.stdin.write(status)
+            holder.stdin.close()
+            log(f"Ray head stopped, exit status {holder.wait()}")

@@ -1,0 +1,192 @@
+"""GRPO on one GPU through OpenRLHF's own command line: seconds by phase, tokens a second, peak memory by process.
+
+    python -m benchmarks.whole_loop --out DIR [--work DIR] [OPENRLHF OPTION …]
+
+One H200: a random MXFP4 checkpoint of gpt-oss-20b's shape, everything colocated, MXFP4 kept in the engine, LoRA r=32.
+Fits in ten minutes: at `--budget-seconds` the run is stopped, and what it measured stands. `--shape tiny` runs the
+same on a CPU. The results are written after every training step.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks import ROOT, report
+from benchmarks.checkpoint import PROJECTIONS, SHAPES, write_prompts
+from benchmarks.gpu_memory import MemoryMeter
+from benchmarks.ray_head import ray_head
+from benchmarks.report import log
+from rft.hooks.metrics import TRAINING_FILE
+from rft.runs.metrics import read_jsonl
+
+NAME = "whole_loop"
+SIZES = {  # prompts, samples a prompt, tokens of a prompt, tokens of a response, sequences a micro-batch
+    "20b": {"prompts": 16, "samples": 4, "prompt_tokens": 64, "response_tokens": 1024, "micro_batch": 2},
+    "tiny": {"prompts": 4, "samples": 4, "prompt_tokens": 8, "response_tokens": 24, "micro_batch": 4},
+}
+POLL_SECONDS = 0.5
+
+
+def command(model: Path, prompts: Path, work: Path, size: dict, extra: list[str]) -> list[str]:
+    """The training command; `extra` options come last and win."""
+    batch, micro = str(size["prompts"] * size["samples"]), str(size["micro_batch"])
+    options = {
+        "--pretrain": model,
+        "--prompt_data": prompts,
+        "--input_key": "input",
+        "--label_key": "label",
+        "--remote_rm_url": ROOT / "benchmarks" / "reward_token_parity.py",
+        "--advantage_estimator": "group_norm",
+        "--init_kl_coef": 0,
+        "--rollout_batch_size": size["prompts"],
+        "--n_samples_per_prompt": size["samples"],
+        "--micro_rollout_batch_size": micro,
+        "--train_batch_size": batch,
+        "--micro_train_batch_size": micro,
+        "--prompt_max_len": size["prompt_tokens"],
+        "--generate_max_len": size["response_tokens"],
+        "--actor_learning_rate": 1e-4,
+        "--zero_stage": 3,
+        "--param_dtype": "bf16",
+        "--attn_implementation": "eager",
+        "--lora_rank": 32,
+        "--lora_alpha": 64,
+        "--actor_num_nodes": 1,
+        "--actor_num_gpus_per_node": 1,
+        "--vllm_num_engines": 1,
+        "--vllm_tensor_parallel_size": 1,
+        "--vllm_gpu_memory_utilization": 0.3,
+        "--save_path": work / "adapter",
+        "--ckpt_path": work / "checkpoints",
+    }
+    flags = ["--apply_chat_template", "--colocate_all_models", "--gradient_checkpointing", "--disable_ds_ckpt"]
+    flags += ["--gradient_checkpointing_use_reentrant"]  # the other kind fails under ZeRO-3
+    flags += [] if torch.cuda.is_available() else ["--enforce_eager"]
+    words = [sys.executable, "-m", "benchmarks.train_cli", *(str(w) for pair in options.items() for w in pair), *flags]
+    return [*words, "--target_modules", *PROJECTIONS, *extra]
+
+
+def run(words: list[str], logfile: Path, deadline: float, on_step) -> str:
+    """Train until the end or the deadline (of `time.monotonic`); `on_step(record)` for each metrics line as it comes.
+
+    Returns how it ended. Raises RuntimeError, with the end of the log printed, when training fails.
+    """
+    metrics, seen = Path(os.environ["METRICS_LOG_DIR"]) / TRAINING_FILE, 0
+    with logfile.open("w") as output:
+        process = subprocess.Popen(words, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            records = read_jsonl(metrics)
+            for record in records[seen:]:
+                on_step(record)
+            seen = len(records)
+    finally:
+        ended_itself = process.poll() is not None
+        process.terminate()  # its actors end with it, the head node's processes when the cluster stops
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    for record in read_jsonl(metrics)[seen:]:
+        on_step(record)
+    if ended_itself and process.returncode:
+        print(logfile.read_text(errors="replace")[-6000:], flush=True)
+        raise RuntimeError(f"training ended with exit status {process.returncode}, its log is {logfile.name}")
+    return "by itself" if ended_itself else "stopped at --budget-seconds"
+
+
+def throughput(record: dict, size: dict) -> dict[str, float]:
+    """Tokens a second of one step: generated ones over the rollout's time, all over the step's and training's."""
+    sequences = size["prompts"] * size["samples"]
+    generated, total = (sequences * record[name] for name in ("response_length", "total_length"))
+    step = record.get("time_step_seconds") or record["seconds_since_last_step"]
+    rates = {"tokens_per_second_step": total / step}
+    for phase, tokens in (("rollout", generated), ("experience", total), ("train", total)):
+        if record.get(f"time_{phase}_seconds"):
+            rates[f"tokens_per_second_{phase}"] = tokens / record[f"time_{phase}_seconds"]
+    return rates
+
+
+def body(record: dict) -> str:
+    """The markdown below the header."""
+    loop = record["parts"].get("loop", {})
+    steps = loop.get("steps", [])
+    if not steps:
+        return "No training step was finished."
+    settings = ", ".join(f"{key} {value}" for key, value in record["settings"].items())
+    rows = []
+    for name in steps[0]:
+        timed = name.startswith(("time_", "tokens_", "sync_", "mismatch_")) or name == "seconds_since_last_step"
+        later = [step[name] for step in steps[1:] if step.get(name) is not None]
+        if timed or name in ("reward", "group_reward_std", "response_length", "ppo_kl", "ppo_clip_ratio", "grad_norm"):
+            rows.append((f"`{name}`", steps[0][name], statistics.median(later) if later else None))
+    memory = [(role, round(mib / 1024, 1)) for role, mib in loop.get("peak_mib", {}).items()]
+    tables = [
+        f"{len(steps)} steps, ended {loop.get('ended', 'not yet')}: {settings}",
+        report.markdown(("metric", "first step", f"median of the {len(steps) - 1} after it"), rows),
+    ]
+    return "\n\n".join(tables + ([report.markdown(("process", "peak GiB"), memory)] if memory else []))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/rft-bench"), help="folder of checkpoints")
+    parser.add_argument("--shape", choices=[s for s in SHAPES if s in SIZES], default="20b")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--budget-seconds", type=float, default=560, help="from the start of this command")
+    args, extra = parser.parse_known_args()
+    size, out, work = SIZES[args.shape], args.out.resolve(), args.work.resolve()
+    record = report.describe() | {"settings": {"shape": args.shape, **size, "lora_rank": 32, "options": extra}}
+
+    def publish() -> None:
+        report.save(out, NAME, record, body(record))
+
+    with report.part(record, "checkpoint", publish):
+        model = work / args.shape
+        # In a process of its own, which takes its share of the GPU with it.
+        make = [sys.executable, "-m", "benchmarks.checkpoint", "--shape", args.shape, "--out", str(model)]
+        subprocess.run(make, cwd=ROOT, check=True)
+        run_dir = work / f"{NAME}-{os.getpid()}"
+        prompts = run_dir / "prompts.jsonl"
+        write_prompts(prompts, args.steps * size["prompts"], size["prompt_tokens"], SHAPES[args.shape]["vocab_size"])
+    if report.exit_code(record):
+        return 1
+    meter, last = MemoryMeter(), [time.monotonic()]
+    with report.part(record, "loop", publish) as found:
+        found["steps"] = []
+
+        def on_step(step: dict) -> None:
+            now = time.monotonic()
+            step["seconds_since_last_step"], last[0] = now - last[0], now
+            found["steps"].append(step | throughput(step, size))
+            found["peak_mib"] = dict(meter.peaks)
+            publish()
+            log(f"step {step['global_step']} after {step['seconds_since_last_step']:.1f} s")
+
+        meter.start()
+        os.environ["METRICS_LOG_DIR"] = str(run_dir / "metrics")  # before Ray starts: its workers inherit it
+        with ray_head(run_dir) as address:
+            os.environ["RAY_ADDRESS"] = address
+            words = found["command"] = command(model, prompts, run_dir, size, extra)
+            logfile = out / f"{NAME}.log"
+            deadline = report.START + args.budget_seconds
+            try:
+                found["ended"] = run(words, logfile, deadline, on_step)
+            finally:
+                meter.stop()
+                found["peak_mib"] = dict(meter.peaks)
+    log(f"results: {out / NAME}.json, {out / NAME}.md")
+    return report.exit_code(record)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""The full-weight broadcast between trainer and engines on a machine without NCCL."""
+
+from datetime import timedelta
+
+import torch
+from torch.distributed import BroadcastOptions, ProcessGroupGloo, TCPStore
+
+
+class GlooBroadcast:
+    """What the trainer and the engine's workers ask of vLLM's `PyNcclCommunicator`, over gloo; rank 0 is the server.
+
+    A group of its own, like vLLM's: the engine's workers already belong to another default process group.
+    """
+
+    def __init__(self, address: str, port: int, rank: int, world_size: int, timeout=timedelta(minutes=5)) -> None:
+        store = TCPStore(address, port, world_size, is_master=rank == 0, timeout=timeout)
+        self.group = ProcessGroupGloo(store, rank, world_size, timeout)
+
+    def broadcast(self, tensor: torch.Tensor, src: int, stream=None) -> None:
+        """Overwrite `tensor`, any shape, contiguous, on every rank with that of rank `src`."""
+        options = BroadcastOptions()
+        options.rootRank = src
+        self.group.broadcast([tensor], options).wait()

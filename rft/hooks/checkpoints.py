@@ -1,0 +1,95 @@
+"""DeepSpeed checkpoints that a kill cannot spoil, without the frozen base model, with every random state."""
+
+import os
+import random
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from deepspeed.accelerator import get_accelerator
+from peft import PeftModel
+
+LATEST = "latest"  # DeepSpeed's name for the file that names the newest complete checkpoint
+
+
+def save(engine, directory: str, tag: str, client_state: dict, save_latest: bool = True) -> None:
+    """Save trainable weights, optimizer, scheduler, `client_state` and this rank's random states; call on every rank.
+
+    The frozen base of a LoRA model is left out: 42 GB for an adapter of 32 MB at gpt-oss-20b (DeepSpeed's
+    `exclude_frozen_parameters`, which upstream never sets). `latest` is replaced at once, and only when every rank has
+    written its files, so that a kill at any moment leaves the last complete checkpoint in force.
+    """
+    folder = Path(directory, tag)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(random_states(), folder / f"rng_rank_{torch.distributed.get_rank()}.pt")
+    lora = isinstance(engine.module, PeftModel)
+    engine.save_checkpoint(
+        directory, tag=tag, client_state=client_state, save_latest=False, exclude_frozen_parameters=lora
+    )
+    torch.distributed.barrier()
+    if save_latest and torch.distributed.get_rank() == 0:
+        partial = Path(directory, f"{LATEST}.partial")
+        partial.write_text(tag)
+        partial.replace(Path(directory, LATEST))
+    torch.distributed.barrier()
+
+
+def exists(directory: str) -> bool:
+    """Whether a complete checkpoint is there; a kill during the first save leaves files, but none to go on from."""
+    return Path(directory, LATEST).is_file()
+
+
+def restore_rng(load_path: str) -> None:
+    """Go on with this rank's random states from a checkpoint; those of upstream have none, and are left alone."""
+    path = Path(load_path).parent / f"rng_rank_{torch.distributed.get_rank()}.pt"
+    if path.is_file():
+        set_random_states(torch.load(path, weights_only=False))
+
+
+def random_states() -> dict:
+    """The states of this process's generators: Python's, numpy's, torch's, the accelerator's."""
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "accelerator": None if _cpu_only() else get_accelerator().get_rng_state(),
+    }
+
+
+def set_random_states(states: dict) -> None:
+    """Put `random_states` back."""
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"])
+    if states["accelerator"] is not None and not _cpu_only():
+        get_accelerator().set_rng_state(states["accelerator"])
+
+
+def remove_oldest(directory: str, max_number: int, max_gb: float, suffix: str = "") -> None:
+    """Keep the newest `max_number` checkpoints within `max_gb` GiB, always one; rank 0 does it, others return.
+
+    Upstream removes before it saves, so that `--max_ckpt_num 1` has no checkpoint while it writes one, and never
+    removes the `_hf` folders.
+
+    Args:
+        directory: holds the checkpoints, folders `global_step<N><suffix>`; other names are left alone.
+        suffix: `_hf` for models and adapters in Hugging Face's format.
+    """
+    if torch.distributed.get_rank() != 0:
+        return
+    pattern = re.compile(rf"global_step(\d+){re.escape(suffix)}")
+    found = [(int(m[1]), p) for p in Path(directory).iterdir() if p.is_dir() and (m := pattern.fullmatch(p.name))]
+    kept = [path for _, path in sorted(found)]
+    while len(kept) > 1 and (len(kept) > max_number or sum(map(_size, kept)) > max_gb * 2**30):
+        shutil.rmtree(kept.pop(0))
+
+
+def _size(folder: Path) -> int:
+    """Bytes of a folder's files."""
+    return sum(os.path.getsize(file) for file in folder.rglob("*") if file.is_file())
+
+
+def _cpu_only() -> bool:
+    return get_accelerator().device_name() == "cpu"

@@ -1,0 +1,38 @@
+"""Mixture-of-experts models in the trainer, and what gpt-oss cannot be trained with."""
+
+import deepspeed
+import torch
+
+# Modules whose experts run or not depending on the tokens: ZeRO-3 must gather them whole, since ranks that route
+# differently would wait for each other's gathers. Upstream knows the first name only.
+SPARSE_BLOCKS = ("SparseMoeBlock", "GptOssMLP")
+NO_SINKS = ("flash_attention_2", "flash_attention_3", "sdpa")
+
+
+def mark_leaf_modules(model: torch.nn.Module) -> None:
+    """Mark the mixture-of-experts blocks as ZeRO-3 leaf modules (DeepSpeed PR #4966)."""
+    classes = {type(m) for m in model.modules() if any(name in type(m).__name__ for name in SPARSE_BLOCKS)}
+    if classes:
+        deepspeed.utils.set_z3_leaf_modules(model, sorted(classes, key=lambda c: c.__name__))
+
+
+def refuse_unsound_attention(args) -> None:
+    """Refuse to train gpt-oss with an attention that leaves its sinks out, or with packed samples, which need one.
+
+    FlashAttention 2 has no sinks (Dao-AILab #1797): the model would be another one, without an error.
+
+    Raises:
+        ValueError: the options of this run, what is wanted, and how to get there.
+    """
+    from transformers import AutoConfig
+
+    if AutoConfig.from_pretrained(args.pretrain, trust_remote_code=True).model_type != "gpt_oss":
+        return
+    if args.packing_samples or args.attn_implementation in NO_SINKS:
+        raise ValueError(
+            "gpt-oss cannot be trained like this: the attention would leave out its sinks\n"
+            f"  found:  --attn_implementation {args.attn_implementation}, packing_samples {args.packing_samples}\n"
+            "  wanted: an attention with sinks, no packing\n"
+            "  repair: --attn_implementation eager, without --packing_samples, --use_dynamic_batch and "
+            "--ring_attn_size, which need packing"
+        )

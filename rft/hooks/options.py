@@ -1,0 +1,47 @@
+"""The options that the patches add to `openrlhf.cli.train_ppo_ray`, and what the patched trainer refuses."""
+
+import argparse
+
+from rft.hooks.loss import require_on_policy, require_static_batches
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add our options, each with upstream's behaviour as its default unless its help says otherwise."""
+    group = parser.add_argument_group("rft")
+    group.add_argument("--offload", action="store_true", help="keep ZeRO-3's parameter partitions in host memory")
+    group.add_argument(
+        "--on_policy_ratio_one",
+        action="store_true",
+        help="take the policy's own log-probabilities as the old ones: ratio 1 on the first update, whatever the "
+        "experts' routing did between two forward passes (verl #3794)",
+    )
+    group.add_argument(
+        "--loss_normalization",
+        choices=["micro_batch", "batch"],
+        default="micro_batch",
+        help="batch: mean over all action tokens of an optimizer step, whatever the split into micro-batches (#1249)",
+    )
+    group.add_argument(
+        "--separate_reference_model",
+        action="store_true",
+        help="with LoRA: load a second model for --init_kl_coef instead of using the actor with its adapter off",
+    )
+    group.add_argument(
+        "--rollout_seeds",
+        choices=["request", "engine"],
+        default="request",
+        help="request (default): each sample's seed follows from --seed, step, prompt and number; engine: upstream's, "
+        "where rollouts depend on the number of engines and on timing",
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Exit with one message where the options ask for something unsound."""
+    from rft.hooks.moe import refuse_unsound_attention  # needs the stack; the options alone do not
+
+    try:
+        require_on_policy(args)
+        require_static_batches(args)
+        refuse_unsound_attention(args)
+    except ValueError as refusal:
+        raise SystemExit(f"error: {refusal}") from None

@@ -1,0 +1,71 @@
+"""Rewards that are right or stop the run: upstream logs an exception and trains on without a reward."""
+
+import inspect
+import math
+import numbers
+import traceback
+
+
+class RewardError(RuntimeError):
+    """A reward function raised, or returned what cannot be a reward."""
+
+
+def merge(rewards_info: list | None, source: str, where: str) -> dict:
+    """The reward of one sample, from what a reward function or server returned for it.
+
+    Args:
+        rewards_info: a list of one dict: `rewards`, one number (plain, or a list, array or tensor of one), `scores`
+            likewise (default: the reward), `extra_logs`, a dict (default: empty).
+        source: the reward function's file or the server's address, for messages.
+        where: which sample, for messages.
+
+    Returns:
+        `reward` and `scores`, floats, and `extra_logs`. A score of 0 counts as a score; upstream takes it for a missing
+        one (OpenRLHF #1219).
+
+    Raises:
+        RewardError: no reward, another number of them than samples, or one that is not a finite number.
+    """
+    info = rewards_info[0] if rewards_info else None
+    if not isinstance(info, dict) or info.get("rewards") is None:
+        raise RewardError(
+            f"{source} returned no reward\n  {where}\n  found:  {info!r}\n  wanted: a dict with 'rewards'"
+        )
+    reward = _single(info["rewards"], "rewards", source, where)
+    score = reward if info.get("scores") is None else _single(info["scores"], "scores", source, where)
+    return {"reward": reward, "scores": score, "extra_logs": info.get("extra_logs") or {}}
+
+
+def failure(error: Exception, source: str, where: str) -> RewardError:
+    """The error that stops training when the reward function raised `error`; its text holds the traceback."""
+    if isinstance(error, RewardError):
+        return error
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return RewardError(f"{source} raised {type(error).__name__}: {error}\n  {where}\n{text}")
+
+
+def name_of(executor) -> str:
+    """The reward function's name and file, or the addresses of the reward servers."""
+    if executor.reward_func is None:
+        return f"reward server {', '.join(executor.reward_endpoints)}"
+    file = inspect.getsourcefile(executor.reward_func) or executor.reward_endpoints[0]
+    return f"reward function {getattr(executor.reward_func, '__name__', 'reward_func')} ({file})"
+
+
+def position(sampling_params) -> str:
+    """Which sample a request is, see `rft.hooks.rollout_seeds.assign`."""
+    place = getattr(sampling_params, "extra_args", None) or {}
+    return f"batch index {place.get('prompt_index', 'unknown')}, sample {place.get('sample_index', 'unknown')}"
+
+
+def _single(value, field: str, source: str, where: str) -> float:
+    values = value.flatten().tolist() if hasattr(value, "flatten") else value
+    values = list(values) if isinstance(values, (list, tuple)) else [values]
+    if len(values) != 1:
+        raise RewardError(
+            f"{source} returned {len(values)} {field} for 1 sample\n  {where}\n"
+            f"  wanted: as many {field} as queries, in their order"
+        )
+    if not isinstance(values[0], numbers.Real) or not math.isfinite(values[0]):
+        raise RewardError(f"{source} returned {field} {values[0]!r}\n  {where}\n  wanted: a finite number")
+    return float(values[0])

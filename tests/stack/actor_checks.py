@@ -1,0 +1,125 @@
+"""Short trainings of the tiny actor by OpenRLHF's own `ActorPPOTrainer`, without Ray; rank 0 writes what it saw.
+
+python actor_checks.py CHECKPOINT OUT gradient MICRO_BATCH NORMALIZATION     with RANK, LOCAL_RANK, WORLD_SIZE, …
+python actor_checks.py CHECKPOINT OUT ratio on|off
+python actor_checks.py CHECKPOINT OUT reference
+"""
+
+import json
+import os
+import sys
+import types
+from pathlib import Path
+
+import spike_train
+import torch
+from deepspeed.utils import safe_get_full_grad
+from openrlhf.models import Actor
+from openrlhf.trainer.ppo_utils.experience_maker import Experience
+from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+from safetensors.torch import save_file
+
+RESPONSES = (4, 40, 9, 25)  # tokens: with equal lengths every normalisation is the same
+
+
+def build(checkpoint: str, micro: int = 2, **changes):
+    spike_train.MICRO = micro
+    args = spike_train.run_args(checkpoint, zero_stage=3, world_size=int(os.environ["WORLD_SIZE"]), dynamic=False)
+    defaults = {"on_policy_ratio_one": False, "loss_normalization": "micro_batch", "use_kl_loss": False}
+    vars(args).update({**defaults, "train_batch_size": len(RESPONSES), "enable_vllm_is_correction": False, **changes})
+    return spike_train.build_trainer(args)
+
+
+def sample(number: int, response: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(number)
+    sequences = torch.randint(5, 60, (1, 9 + response), generator=generator)
+    action_mask = torch.zeros(1, 8 + response, dtype=torch.bool)
+    action_mask[:, 8:] = True
+    return {
+        "sequences": sequences,
+        "attention_mask": torch.ones_like(sequences),
+        "action_mask": action_mask,
+        "noise": 0.1 * torch.randn(action_mask.shape, generator=generator) * action_mask,
+        "advantages": torch.randn(1, 1, generator=generator).expand(action_mask.shape) * action_mask,
+    }
+
+
+def fill(trainer) -> None:
+    """The same samples whatever the number of ranks: each rank takes its share."""
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    for number, response in enumerate(RESPONSES):
+        inputs = sample(number, response)
+        with torch.no_grad():
+            log_probs = trainer.actor(inputs["sequences"], inputs["action_mask"], inputs["attention_mask"])
+        noise, numbers = inputs.pop("noise"), {"total_length": 9, "response_length": response, "reward": 1, "kl": 0}
+        if number * ranks // len(RESPONSES) == rank:
+            info = {name: torch.tensor([float(value)]) for name, value in {**numbers, "return": 1}.items()}
+            trainer.replay_buffer.append(Experience(**inputs, action_log_probs=log_probs + noise, info=info))
+
+
+def train(trainer) -> dict[str, torch.Tensor]:
+    """One optimizer step; the whole gradient before clipping, by parameter."""
+    gradient, stock = {}, trainer.strategy.optimizer_step
+
+    def observed(optimizer, model, scheduler, name):
+        if model.model.is_gradient_accumulation_boundary():
+            for key, parameter in model.model.module.named_parameters():
+                if parameter.requires_grad:
+                    gradient[key] = safe_get_full_grad(parameter).float().clone()
+        stock(optimizer, model, scheduler, name=name)
+
+    trainer.strategy.optimizer_step = observed
+    fill(trainer)
+    gradient["status"] = trainer.ppo_train(0.0)
+    return gradient
+
+
+def gradient(checkpoint: str, out: Path, micro: str, normalization: str) -> None:
+    found = train(build(checkpoint, int(micro), loss_normalization=normalization))
+    found.pop("status")
+    if torch.distributed.get_rank() == 0:
+        save_file(found, out)
+
+
+def ratio(checkpoint: str, out: Path, switch: str) -> None:
+    found = train(build(checkpoint, on_policy_ratio_one=switch == "on"))
+    out.write_text(json.dumps(found["status"]))
+
+
+def reference(checkpoint: str, out: Path) -> None:
+    """Log-probabilities with the adapter on, off, on again, and of a second model, before and after a training step."""
+    trainer = build(checkpoint)
+    policy = object.__new__(PolicyModelActor.__ray_metadata__.modified_class)
+    policy.actor, policy.strategy = trainer.actor, trainer.strategy
+    separate = types.SimpleNamespace(
+        model=trainer.strategy.prepare(
+            Actor(
+                checkpoint,
+                attn_implementation="eager",
+                ds_config=trainer.strategy.get_ds_eval_config(),
+                temperature=trainer.args.temperature,
+            ),
+            is_rlhf=True,
+        )
+    )
+    separate.model.eval()
+    inputs = {key: value for key, value in sample(0, 40).items() if key not in ("noise", "advantages")}
+    seen = {}
+    for moment in ("before", "after"):
+        seen[f"{moment}.on"] = policy.forward(**inputs)
+        seen[f"{moment}.off"] = policy.reference_forward(**inputs)
+        seen[f"{moment}.on_again"] = policy.forward(**inputs)
+        with torch.no_grad():
+            seen[f"{moment}.separate"] = separate.model(**inputs)
+        train(trainer)
+        trainer.replay_buffer.clear()
+    save_file({key: value.contiguous() for key, value in seen.items()}, out)
+
+
+def main(checkpoint: str, out: str, kind: str, *rest: str) -> None:
+    {"gradient": gradient, "ratio": ratio, "reference": reference}[kind](checkpoint, Path(out), *rest)
+    torch.distributed.barrier()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""What the gates of the loss do to a real training step, and what the adapter's switch gives."""
+
+import json
+
+import pytest
+import torch
+from ranks import run_ranks
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.stack
+
+
+def gradient(checkpoint, path, ranks: int, micro: int, normalization: str) -> torch.Tensor:
+    run_ranks("actor_checks.py", ranks, str(checkpoint), str(path), "gradient", str(micro), normalization)
+    tensors = load_file(path)
+    return torch.cat([tensors[name].flatten() for name in sorted(tensors)])
+
+
+def distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a - b).norm() / b.norm()).item()
+
+
+def test_gradient_does_not_depend_on_the_split(checkpoint, tmp_path, record_property):
+    """Four samples of 4 to 40 tokens, as one micro-batch and as four; once on two ranks."""
+    found = {
+        name: gradient(checkpoint, tmp_path / f"{name}.safetensors", *shape)
+        for name, shape in {
+            "whole": (1, 4, "batch"),
+            "split": (1, 1, "batch"),
+            "ranks": (2, 1, "batch"),
+            "stock_split": (1, 1, "micro_batch"),
+        }.items()
+    }
+    distances = {name: distance(found[name], found["whole"]) for name in ("split", "ranks", "stock_split")}
+    print("relative distance of the gradient from that of one micro-batch:", distances)
+    assert distances["split"] < 0.02  # bf16 accumulation
+    assert distances["ranks"] < 0.02
+    assert distances["stock_split"] > 0.1
+
+
+def test_on_policy_ratio_is_one(checkpoint, tmp_path):
+    found = {}
+    for switch in ("off", "on"):
+        run_ranks("actor_checks.py", 1, str(checkpoint), str(tmp_path / switch), "ratio", switch)
+        found[switch] = json.loads((tmp_path / switch).read_text())
+    assert found["off"]["log_ratio_abs_p99"] > 0.1
+    for name in ("log_ratio_max", "log_ratio_min", "log_ratio_raw_max", "ppo_kl", "ppo_clip_ratio"):
+        assert found["on"][name] == 0
+    assert found["on"]["ratio_max"] == 1
+    assert found["on"]["grad_norm"] > 0
+
+
+def test_adapter_off_is_the_reference_model(checkpoint, tmp_path):
+    run_ranks("actor_checks.py", 1, str(checkpoint), str(tmp_path / "seen"), "reference")
+    seen = load_file(tmp_path / "seen")
+    for moment in ("before", "after"):
+        assert torch.equal(seen[f"{moment}.off"], seen[f"{moment}.separate"])
+        assert torch.equal(seen[f"{moment}.on"], seen[f"{moment}.on_again"])
+        assert not torch.equal(seen[f"{moment}.on"], seen[f"{moment}.off"])
+    assert torch.equal(seen["before.off"], seen["after.off"])
+    assert not torch.equal(seen["before.on"], seen["after.on"])

@@ -1,0 +1,100 @@
+"""What the benchmarks are made of, without the stack."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from benchmarks import report
+from benchmarks.checkpoint import SHAPES, build_tokenizer, layer_tensors, projection_shapes, shape_config, write_prompts
+from benchmarks.gpu_memory import compute_apps
+from benchmarks.reward_token_parity import reward_func
+from benchmarks.whole_loop import SIZES, throughput
+
+
+def test_token_ids_are_words(tmp_path):
+    build_tokenizer(1024, 1022, 1023).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    ids = [5, 17, 1022, 1000]
+    assert tokenizer.decode(ids, skip_special_tokens=False) == "t5 t17 t1022 t1000"
+    assert tokenizer(tokenizer.decode(ids), add_special_tokens=False)["input_ids"] == ids
+    assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (1022, 1023)
+    chat = [{"role": "user", "content": "t5 t17"}]
+    assert tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == "t5 t17"
+
+
+def test_prompts_have_the_length_that_was_asked_for(tmp_path):
+    write_prompts(tmp_path / "p.jsonl", count=3, tokens=7, vocab_size=1024)
+    records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    tokenizer = build_tokenizer(1024, 1022, 1023)
+    assert [len(tokenizer(r["input"])["input_ids"]) for r in records] == [7, 7, 7]
+    assert len({r["input"] for r in records}) == 3
+
+
+@pytest.mark.parametrize(("shape", "billions"), [("20b", 20.9), ("120b", 116.8)])
+def test_shapes_have_the_published_number_of_parameters(shape, billions):
+    """20.91 B and 116.83 B: gpt-oss model card (arXiv 2508.10925), table 1."""
+    config = shape_config(shape)
+    hidden, inner, experts = config["hidden_size"], config["intermediate_size"], config["num_local_experts"]
+    attention = sum(rows * columns for rows, columns in projection_shapes(config).values())
+    expert = 3 * inner * hidden + 2 * inner + hidden
+    layer = attention + experts * (expert + hidden + 1)
+    total = config["num_hidden_layers"] * layer + 2 * config["vocab_size"] * hidden
+    assert total / 1e9 == pytest.approx(billions, abs=0.05)
+
+
+def test_layer_has_the_names_and_sizes_of_the_format():
+    config = shape_config("tiny")
+    tensors = layer_tensors(config, 1, torch.Generator().manual_seed(0))
+    experts = "model.layers.1.mlp.experts"
+    assert tensors[f"{experts}.gate_up_proj_blocks"].shape == (4, 256, 4, 16)
+    assert tensors[f"{experts}.down_proj_scales"].shape == (4, 128, 4)
+    assert tensors["model.layers.1.self_attn.k_proj.weight"].shape == (64, 128)
+    assert tensors["model.layers.1.self_attn.sinks"].shape == (4,)
+
+
+def test_reward_separates_by_the_last_token():
+    found = reward_func(["t4 t5 t6 t8", "t4 t5 t6 t9"], ["t4 t5", "t4 t5"], ["0", "0"])
+    assert found["rewards"].tolist() == [1.0, 0.0]
+    assert found["extra_logs"]["even_share"].tolist() == [1.0, 0.5]
+    with pytest.raises(ValueError, match="wanted the prompt and a response"):
+        reward_func(["t4 t5"], ["t4 t5"], ["0"])
+
+
+def test_memory_of_one_role_adds_up_and_hidden_processes_keep_their_pid():
+    lines = ["999999999, 1200", "999999999, 300", "999999998, 7", "999999997, [N/A]"]
+    assert compute_apps(lines) == {"pid 999999999": 1500, "pid 999999998": 7}
+
+
+def test_throughput_uses_each_phase_s_own_tokens():
+    step = {"response_length": 1024.0, "total_length": 1088.0, "seconds_since_last_step": 70.0}
+    assert throughput(step, SIZES["20b"]) == {"tokens_per_second_step": pytest.approx(64 * 1088 / 70)}
+    phases = {"time_step_seconds": 64.0, "time_rollout_seconds": 8.0, "time_train_seconds": 54.4}
+    found = throughput(step | phases, SIZES["20b"])
+    assert found["tokens_per_second_step"] == pytest.approx(1088)
+    assert found["tokens_per_second_rollout"] == pytest.approx(8192)
+    assert found["tokens_per_second_train"] == pytest.approx(1280)
+
+
+def test_part_that_fails_keeps_what_it_had_and_the_next_one_runs(tmp_path):
+    record = {"started": "2000-01-01T00:00", "commit": None, "dirty": None, "tree_id": {}, "devices": [], "parts": {}}
+
+    def publish():
+        report.save(tmp_path, "b", record, report.markdown(("a", "b"), [(1, 2.34567)]))
+
+    with report.part(record, "one", publish) as found:
+        found["value"] = 1
+        raise RuntimeError("no memory\nmore")
+    with report.part(record, "two", publish) as found:
+        found["value"] = 2
+    stored = json.loads((tmp_path / "b.json").read_text())["parts"]
+    assert (stored["one"]["value"], stored["one"]["error"]) == (1, "RuntimeError: no memory")
+    assert stored["two"]["value"] == 2
+    assert report.exit_code(record) == 1
+    assert "- **one failed**: RuntimeError: no memory" in (tmp_path / "b.md").read_text()
+    assert "| 1 | 2.346 |" in (tmp_path / "b.md").read_text()
+
+
+def test_tiny_shape_fits_mxfp4_blocks():
+    assert all(SHAPES[name][key] % 32 == 0 for name in SHAPES for key in ("hidden_size", "intermediate_size"))

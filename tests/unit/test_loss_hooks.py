@@ -1,0 +1,84 @@
+"""Ratio tails, importance weights and loss scales, against hand-worked cases."""
+
+import types
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rft.hooks.loss import (
+    ratio_tails,
+    require_on_policy,
+    require_static_batches,
+    rollout_weights,
+    token_weights,
+)
+
+
+def test_tails_of_a_known_vector():
+    raw = torch.tensor([-30.0, 0.5, 25.0, -1.0])
+    assert ratio_tails(raw, raw.clamp(-20, 20)) == {
+        "log_ratio_raw_max": 25.0,
+        "log_ratio_max": 20.0,
+        "log_ratio_min": -20.0,
+        "ratio_max": pytest.approx(torch.tensor(20.0).exp().item()),
+        "log_ratio_abs_p99": 20.0,
+        "tokens_in_batch": 4,
+    }
+
+
+def test_tails_of_nothing_are_none():
+    tails = ratio_tails(torch.zeros(0), torch.zeros(0))
+    assert tails.pop("tokens_in_batch") == 0
+    assert set(tails.values()) == {None}
+
+
+@given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20), st.sampled_from(["tis", "icepop", "mis"]))
+def test_weights_are_finite_and_within_bounds(log_ratios, kind):
+    log_ratio = torch.tensor([log_ratios])
+    weights = rollout_weights(kind, log_ratio, torch.ones_like(log_ratio), 0.5, 5.0)
+    assert weights.isfinite().all()
+    assert ((weights == 0) | ((weights >= 0.5) & (weights <= 5.0))).all()
+
+
+def test_mis_drops_a_sequence_by_its_geometric_mean_over_action_tokens():
+    log_ratio = torch.tensor([[2.0, 2.0, -9.0], [2.0, -2.0, 0.0]])
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
+    weights = rollout_weights("mis", log_ratio, mask, 0.5, 5.0)
+    assert weights.tolist() == [[0.0, 0.0, 0.0], [5.0, 0.5, 1.0]]
+
+
+@given(st.lists(st.integers(1, 500), min_size=4, max_size=4), st.lists(st.integers(1, 500), min_size=4, max_size=4))
+def test_scales_make_a_mean_over_all_tokens_of_a_step(mine, other):
+    """Two ranks, two steps of two micro-batches: the scaled mean of means is the mean over tokens."""
+    totals = [sum(mine[:2]) + sum(other[:2]), sum(mine[2:]) + sum(other[2:])]
+    scales = [
+        token_weights(counts, 2, 2, lambda _: torch.tensor(totals, dtype=torch.float64)) for counts in (mine, other)
+    ]
+    for step in (slice(0, 2), slice(2, 4)):
+        # A loss of 1 a token in micro-batch 0 of rank 0, of 0 elsewhere: its mean of means is its scale over 4.
+        assert scales[0][step][0] / 4 == pytest.approx(mine[step][0] / totals[step.start // 2])
+        assert sum(scales[0][step]) + sum(scales[1][step]) == pytest.approx(4)
+
+
+def options(**changes) -> types.SimpleNamespace:
+    defaults = {
+        "on_policy_ratio_one": True, "rollout_batch_size": 4, "n_samples_per_prompt": 2, "train_batch_size": 8,
+        "max_epochs": 1, "async_train": False, "loss_normalization": "micro_batch", "use_dynamic_batch": False,
+    }  # fmt: skip
+    return types.SimpleNamespace(**(defaults | changes))
+
+
+def test_ratio_one_is_for_exactly_on_policy_updates():
+    require_on_policy(options())
+    require_on_policy(options(on_policy_ratio_one=False, train_batch_size=4))
+    for change in ({"train_batch_size": 4}, {"max_epochs": 2}, {"async_train": True}):
+        with pytest.raises(ValueError, match=r"wanted: --train_batch_size 8"):
+            require_on_policy(options(**change))
+
+
+def test_batch_normalisation_needs_fixed_batches():
+    require_static_batches(options(loss_normalization="batch"))
+    with pytest.raises(ValueError, match="--use_dynamic_batch"):
+        require_static_batches(options(loss_normalization="batch", use_dynamic_batch=True))

@@ -1,0 +1,40 @@
+"""Which Adam trains where DeepSpeed's own cannot be compiled."""
+
+import types
+
+import pytest
+import torch
+from deepspeed.ops.op_builder import FusedAdamBuilder
+
+from rft.hooks import optimizer
+
+
+@pytest.fixture
+def no_build_tools(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+
+
+def test_what_stops_the_build_is_named(no_build_tools):
+    assert "ninja" in optimizer.why_not_built(FusedAdamBuilder())
+
+
+def test_accelerator_without_build_tools_trains_with_torch_s_fused_adamw(no_build_tools, monkeypatch, capsys):
+    monkeypatch.setattr(optimizer, "get_accelerator", lambda: types.SimpleNamespace(device_name=lambda: "cuda"))
+    chosen = optimizer.adam_class(adam_offload=False)
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    assert "torch's fused AdamW" in printed
+    assert "ninja" in printed
+    weights = [torch.nn.Parameter(torch.ones(4)) for _ in range(2)]
+    for weight, make in zip(weights, (chosen, torch.optim.AdamW), strict=True):
+        adam = make([weight], lr=0.1, betas=(0.9, 0.95), weight_decay=0.0)
+        assert type(adam) is torch.optim.AdamW
+        weight.grad = torch.tensor([1.0, -2.0, 3.0, 0.0])
+        adam.step()
+    assert torch.allclose(*weights)
+    assert not torch.equal(weights[0], torch.ones(4))
+
+
+def test_cpu_uses_torch_s_adamw_without_trying_to_build():
+    assert optimizer.adam_class(adam_offload=False) is torch.optim.AdamW
+    assert optimizer.adam_class(adam_offload=True) is torch.optim.AdamW

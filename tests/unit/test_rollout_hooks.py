@@ -1,0 +1,102 @@
+"""Seeds, canary and checkpoint rotation, as far as they need no engine."""
+
+import random
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from rft.hooks import checkpoints
+from rft.hooks.canary import require_consistent
+from rft.hooks.cpu_generators import rewind
+from rft.hooks.rollout_seeds import assign, plan, sample_seed
+
+
+def test_seeds_follow_from_what_names_a_sample():
+    base = (1, 2, "p", 0, 3)
+    seeds = {sample_seed(*base)} | {
+        sample_seed(*(value if place != changed else other for place, value in enumerate(base)))
+        for changed, other in enumerate((9, 9, "q", 9, 9))
+    }
+    assert len(seeds) == 6
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert sample_seed(*base) == sample_seed(*base)
+
+
+def test_plan_tells_equal_prompts_apart_and_follows_the_switch():
+    args = types.SimpleNamespace(rollout_seeds="request", seed=5)
+    places = plan(args, ["a", "b", "a"], {"global_step": 7}, first_index=4)
+    assert [p["prompt_index"] for p in places] == [4, 5, 6]
+    assert [p["occurrence"] for p in places] == [0, 0, 1]
+    assert {p["step"] for p in places} == {7}
+    args.rollout_seeds = "engine"
+    assert plan(args, ["a"], {}, 0) == [{"prompt_index": 0}]
+
+
+def test_assign_leaves_the_shared_parameters_alone():
+    shared = types.SimpleNamespace(seed=None, extra_args=None)
+    (place,) = plan(types.SimpleNamespace(rollout_seeds="request", seed=5), ["a"], {"global_step": 7}, 0)
+    one, two = (assign(shared, "a", place, sample) for sample in (0, 1))
+    assert shared.seed is None
+    assert one.seed != two.seed
+    assert two.extra_args == {"prompt_index": 0, "sample_index": 1}
+    assert assign(shared, "a", {"prompt_index": 0}, 0).seed is None
+
+
+def test_rewound_generator_goes_on_as_if_nothing_had_been_discarded():
+    steady, disturbed = (torch.Generator().manual_seed(3) for _ in range(2))
+    wanted = [torch.empty(50).exponential_(generator=steady) for _ in range(3)]
+    found = [torch.empty(50).exponential_(generator=disturbed) for _ in range(2)]
+    torch.empty(50).exponential_(generator=disturbed)  # the draw that is discarded
+    rewind(disturbed, 2, 50)
+    found.append(torch.empty(50).exponential_(generator=disturbed))
+    assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
+
+
+def receipt(changed: float, kept: float | None) -> dict:
+    return {"version": 4, "changed_share": changed, "kept_share": kept}
+
+
+def test_canary_and_receipts_must_agree():
+    require_consistent(0.0, 0.0, [receipt(0.0, None)])
+    require_consistent(0.1, 0.0, [receipt(0.5, 0.9)])
+    require_consistent(0.0, 0.0, [receipt(0.001, 0.02)])  # rounding swallowed nearly all of it
+    with pytest.raises(RuntimeError, match="version 4 changed no weight"):
+        require_consistent(0.1, 0.0, [receipt(0.0, None)])
+    with pytest.raises(RuntimeError, match="not served"):
+        require_consistent(0.0, 0.0, [receipt(0.5, 0.9), receipt(0.5, 0.8)])
+    require_consistent(0.1, 0.2, [receipt(0.0, None)])  # within the noise of the kernel
+
+
+def folder(place, name: str, size: int = 10) -> None:
+    (place / name).mkdir()
+    (place / name / "weights").write_bytes(b"x" * size)
+
+
+def names(place) -> list[str]:
+    return sorted(path.name for path in place.iterdir())
+
+
+def test_oldest_checkpoints_go_by_step_not_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    for step in (2, 10, 9):
+        folder(tmp_path, f"global_step{step}")
+        folder(tmp_path, f"global_step{step}_hf")
+    folder(tmp_path, "mine")
+    checkpoints.remove_oldest(str(tmp_path), 2, 1e8)
+    kept = ["global_step10", "global_step10_hf", "global_step2_hf", "global_step9", "global_step9_hf", "mine"]
+    assert names(tmp_path) == kept
+    checkpoints.remove_oldest(str(tmp_path), 1, 1e8, suffix="_hf")
+    assert names(tmp_path) == ["global_step10", "global_step10_hf", "global_step9", "mine"]
+    checkpoints.remove_oldest(str(tmp_path), 5, 15 / 2**30)
+    assert names(tmp_path) == ["global_step10", "global_step10_hf", "mine"]
+    checkpoints.remove_oldest(str(tmp_path), 0, 0)
+    assert "global_step10" in names(tmp_path)
+
+
+def test_random_states_come_back():
+    before = checkpoints.random_states()
+    drawn = (random.random(), np.random.rand(), torch.rand(1))
+    checkpoints.set_random_states(before)
+    assert drawn == (random.random(), np.random.rand(), torch.rand(1))

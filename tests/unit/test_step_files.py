@@ -1,0 +1,118 @@
+"""Numbers and samples of a step: statistics against hand-worked cases, files that every reader opens."""
+
+import json
+import math
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from rft.hooks import metrics, phases
+from rft.hooks.numeric_logs import numeric_only, text_only
+from rft.hooks.sample_metrics import sample_metrics
+from rft.hooks.samples import write_samples
+from rft.hooks.step_metrics import token_metrics
+
+
+def sample(reward: float, **info) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        rewards=torch.tensor([reward]),
+        sequences=torch.tensor([[7, 8, 9, 10]]),
+        action_mask=torch.tensor([[0, 1, 1]]),
+        prompts=["2+2"],
+        labels=["4"],
+        info={name: torch.tensor([value]) for name, value in info.items()},
+        texts={"note": "4\u2028"},
+    )
+
+
+def test_reward_statistics_by_group():
+    rewards = [1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    correct = [1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    found = sample_metrics([sample(r, correctness=c) for r, c in zip(rewards, correct, strict=True)], 2)
+    assert found == {
+        "reward_mean": 0.625,
+        "reward_std": pytest.approx(np.std(rewards)),
+        "reward_min": 0.0,
+        "reward_max": 1.0,
+        "reward_p90": 1.0,
+        "group_zero_variance_share": 0.75,
+        "group_mixed_share": 0.5,
+        "high_reward_but_wrong": 0.125,
+    }
+
+
+def test_without_correctness_the_reward_decides():
+    found = sample_metrics([sample(1.0), sample(0.2)], 2)
+    assert found["group_mixed_share"] == 1.0
+    assert "high_reward_but_wrong" not in found
+
+
+def test_token_statistics():
+    found = token_metrics(
+        {
+            "advantage": np.array([1.0, -1.0], dtype=np.float32),
+            "entropy": np.linspace(0, 1, 11, dtype=np.float32),
+            "log_ratio": np.array([0.0, 30.0, -0.5], dtype=np.float32),
+            "mismatch": np.array([0.1, -0.1], dtype=np.float32),
+        }
+    )
+    assert (found["advantage_mean"], found["advantage_std"]) == (0.0, 1.0)
+    assert (found["entropy_p10"], found["entropy_p90"]) == (pytest.approx(0.1), pytest.approx(0.9))
+    assert (found["log_ratio_max"], found["log_ratio_min"], found["tokens_in_batch"]) == (20.0, -0.5, 3)
+    assert found["mismatch_abs_mean"] == pytest.approx(0.1)
+    assert found["mismatch_kl"] == pytest.approx(math.cosh(0.1) - 1, rel=1e-4)
+    assert token_metrics({"entropy": np.zeros(0, dtype=np.float32)}) == {}
+
+
+def test_phases_add_up_and_start_empty():
+    phases.finish_step()
+    assert phases.timed("rollout", lambda x: x + 1)(1) == 2
+    phases.timed("rollout", lambda: None)()
+    found = phases.finish_step()
+    assert set(found) == {"time_rollout_seconds", "time_step_seconds"}
+    assert 0 < found["time_rollout_seconds"] <= found["time_step_seconds"]
+    assert set(phases.finish_step()) == {"time_step_seconds"}
+
+
+def test_samples_are_written_whole(tmp_path, monkeypatch):
+    tokenizer = types.SimpleNamespace(decode=lambda tokens, skip_special_tokens: f"<{tokens.tolist()}>")
+    monkeypatch.delenv("SAMPLES_LOG_DIR", raising=False)
+    write_samples(3, [sample(1.0)], tokenizer)
+    monkeypatch.setenv("SAMPLES_LOG_DIR", str(tmp_path / "samples"))
+    write_samples(3, [sample(1.0, parse_method=2.0, bad=math.nan), sample(0.0)], tokenizer)
+    assert [path.name for path in (tmp_path / "samples").iterdir()] == ["samples_step3.jsonl"]
+    lines = (tmp_path / "samples" / "samples_step3.jsonl").read_text().removesuffix("\n").split("\n")
+    assert json.loads(lines[0]) == {
+        "prompt": "2+2", "response": "<[9, 10]>", "label": "4", "reward": 1.0, "prompt_tokens": 2,
+        "response_tokens": 2, "parse_method": 2.0, "bad": None, "note": "4\u2028",
+        "extracted_answer": "10", "extraction": "last number",
+    }  # fmt: skip
+    assert len(lines) == 2
+
+
+def test_logs_of_every_kind_are_told_apart():
+    logs = {
+        "text": ["boxed"], "word": "x", "none": None, "numpy": np.float32(2), "tensor": torch.tensor([[3.0]]),
+        "nan": math.nan, "flag": np.bool_(True), "object": object(), "empty": np.zeros(0), "texts": ["a", "b"],
+    }  # fmt: skip
+    numbers = numeric_only(logs)
+    assert set(numbers) == {"none", "numpy", "tensor", "nan", "flag", "empty"}
+    assert (numbers["numpy"], numbers["tensor"], numbers["flag"]) == (2.0, 3.0, 1.0)
+    assert text_only(logs) == {"text": "boxed", "word": "x"}
+
+
+def test_resume_takes_back_the_lines_of_later_steps(tmp_path, monkeypatch):
+    monkeypatch.setenv("METRICS_LOG_DIR", str(tmp_path))
+    metrics.rewind(0)
+    for step in (1, 2, 3):
+        metrics.log_training_step(step, {"reward": step})
+    with (tmp_path / metrics.TRAINING_FILE).open("a") as file:
+        file.write('{"global_step": 4, "rew')  # the kill
+    metrics.rewind(2)
+    kept = [json.loads(line) for line in (tmp_path / metrics.TRAINING_FILE).read_text().splitlines()]
+    assert [record["global_step"] for record in kept] == [1, 2]
+    assert len((tmp_path / "discarded_metrics.jsonl").read_text().splitlines()) == 2
+    metrics.rewind(2)
+    assert len((tmp_path / "discarded_metrics.jsonl").read_text().splitlines()) == 2
