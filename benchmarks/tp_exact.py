@@ -55,6 +55,7 @@ def stored_tensor(directory: Path, name: str) -> torch.Tensor:
 
 def compare(llm, model: Path, manifest: dict, buffer: torch.Tensor, layers: int, ranks: int) -> dict[str, int]:
     """Number of served bf16 elements, and of those whose bits differ from each reference, over all layers and ranks."""
+    torch.set_float32_matmul_precision("highest")  # as the workers compute
     device = "cuda" if torch.cuda.is_available() else "cpu"
     references = {
         f"float32 on {device}": (device, torch.float32),

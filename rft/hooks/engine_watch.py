@@ -60,5 +60,5 @@ def ending(exitcode: int) -> str:
     if exitcode >= 0:
         return f"it ended by itself with exit code {exitcode}"
     name = signal.Signals(-exitcode).name
-    hint = ", as the kernel's out-of-memory killer does (see dmesg on that node)" if name == "SIGKILL" else ""
+    hint = ", as the kernel's out-of-memory killer does (see dmesg there)" if name == "SIGKILL" else ""
     return f"it was killed by {name}{hint}"

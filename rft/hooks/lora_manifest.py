@@ -3,6 +3,8 @@
 Plain values and bytes only, because the engine's RPC turns numpy arrays into lists on the way to a worker.
 """
 
+import warnings
+
 import torch
 
 PEFT_PREFIX = "base_model.model."  # what PEFT puts before the names of the model it wraps
@@ -33,7 +35,10 @@ def buffer_from_bytes(manifest: dict, payload: bytes, device: torch.device) -> t
     wanted = manifest["numel"] * dtype.itemsize
     if len(payload) != wanted:
         raise ValueError(f"LoRA sync: the adapter payload has {len(payload)} bytes, its manifest describes {wanted}")
-    return torch.frombuffer(bytearray(payload), dtype=dtype).to(device)
+    with warnings.catch_warnings():
+        # The bytes are read-only and torch says so; they are only read, and copying them costs as much as sending them.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.frombuffer(payload, dtype=dtype).to(device)
 
 
 def layer_matrices(layer: dict, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

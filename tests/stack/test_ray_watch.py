@@ -1,0 +1,95 @@
+"""rft.hooks.watch on a real Ray cluster of the launcher's, which has no dashboard."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rft.hooks.engine_watch import jobs_of, worker_deaths
+
+pytestmark = pytest.mark.stack
+ROOT = Path(__file__).resolve().parents[2]
+HOLD = 'begin_run; start_ray 3; wait_for_ray; echo "$RAY_ADDRESS"; run sleep 900'
+# What vLLM's EngineCore does with --vllm_tensor_parallel_size 2: a Ray job of its own, whose actors are the workers.
+DRIVER = """
+import os, time, ray
+ray.init(logging_level="ERROR", log_to_driver=False)
+@ray.remote(num_cpus=0)
+class RayWorkerWrapper:
+    def pid(self): return os.getpid()
+workers = [RayWorkerWrapper.remote() for _ in range(2)]
+print(*ray.get([w.pid.remote() for w in workers]), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The address of a Ray cluster."""
+    place = tmp_path_factory.mktemp("watch")
+    (place / "hold.sh").write_text(f'source "{ROOT}/launch/common.sh"\n{HOLD}\n')
+    environment = {"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "RUN_DIR": str(place / "run")}
+    with subprocess.Popen(["bash", place / "hold.sh"], env=environment, stdout=subprocess.PIPE, text=True) as launcher:
+        launcher.stdout.readline()  # run directory
+        try:
+            yield launcher.stdout.readline().strip()
+        finally:
+            launcher.terminate()
+
+
+def watched(address: str, scenario: str) -> subprocess.CompletedProcess:
+    environment = {"PATH": os.environ["PATH"], "RAY_ADDRESS": address, "RFT_RAY_LOGS": "/kept/ray_logs"}
+    command = [sys.executable, str(ROOT / "tests/stack/ray_watch.py"), scenario]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
+
+
+def test_results_are_those_of_ray_get(address):
+    done = watched(address, "finish")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "result [0, 1]"
+
+
+def test_a_task_that_raised_keeps_its_own_error(address):
+    done = watched(address, "raise")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].endswith("the reward of batch 7 is not a number")
+    assert "died" not in done.stderr
+
+
+@pytest.mark.parametrize(("scenario", "who"), [("rank", "policy rank 1 (Rank)"), ("helper", "Rank")])
+def test_a_killed_actor_ends_a_run_that_waits_for_others(address, scenario, who):
+    start = time.monotonic()
+    done = watched(address, scenario)
+    pid = done.stdout.split()[1]
+    assert done.returncode == 1
+    assert time.monotonic() - start < 100, "the ranks would have waited for ten minutes"
+    *_, error, found, wanted, repair = done.stderr.splitlines()
+    assert error == f"error: {who} died, which ends the run"
+    assert found.startswith(f"  found:  pid {pid} on ") and "worker process has died" in found
+    assert wanted.startswith("  wanted:")
+    assert f"/kept/ray_logs/worker-*-{pid}.*" in repair
+
+
+def test_the_workers_of_an_engine_core_are_found_by_its_job(address, monkeypatch):
+    import ray
+
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    environment = {"PATH": os.environ["PATH"], "RAY_ADDRESS": address}
+    ray.init(logging_level="ERROR", log_to_driver=False)
+    with subprocess.Popen([sys.executable, "-c", DRIVER], env=environment, stdout=subprocess.PIPE, text=True) as core:
+        try:
+            pids = [int(word) for word in core.stdout.readline().split()]
+            jobs = jobs_of([core.pid])
+            assert len(jobs) == 1 and jobs_of([os.getpid()]) != jobs
+            assert worker_deaths(jobs) == []
+            os.kill(pids[1], 9)
+            deadline = time.monotonic() + 30
+            while not (deaths := worker_deaths(jobs)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert [(d.who, d.pid, d.consequence) for d in deaths] == [("RayWorkerWrapper", pids[1], False)]
+        finally:
+            core.kill()
+            ray.shutdown()

@@ -1,0 +1,156 @@
+"""Rollouts from OpenRLHF's own generator and engines under Ray: seeds, order, the canary, chunked prompts."""
+
+import os
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.stack
+PROMPTS = [f"<|start|>user<|message|>{n} + {2 * n} =<|end|><|start|>assistant" for n in range(12)]
+ARGS = {
+    "enable_vllm_is_correction": False, "n_samples_per_prompt": 3, "rollout_seeds": "request", "seed": 5,
+    "rollout_batch_size": len(PROMPTS), "dynamic_filtering": False, "vllm_enable_sleep": False,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A Ray cluster of this module's own, joined by this process."""
+    import ray
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from benchmarks.ray_head import ray_head
+
+    before = dict(os.environ)
+    with ray_head(tmp_path_factory.mktemp("ray"), logical_gpus=4) as address:
+        ray.init(address=address, logging_level="ERROR")
+        yield
+        ray.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def engines(cluster, checkpoint, tmp_path_factory):
+    """Three engines with seeds of their own, over the untrained checkpoint."""
+    import ray
+    from openrlhf.trainer.ray import create_vllm_engines
+
+    reward = tmp_path_factory.mktemp("reward") / "reward.py"
+    reward.write_text("def reward_func(queries, prompts, labels):\n    return {'rewards': [float(len(queries[0]))]}\n")
+    found = create_vllm_engines(
+        3, 1, str(checkpoint), 0, False, True, True, 160, None, 0.9, False, "processed_logprobs",
+        remote_rm_url=[str(reward)],
+    )  # fmt: skip
+    ray.get([engine.get_num_unfinished_requests.remote() for engine in found])
+    return found
+
+
+def generate(engines: list, checkpoint, step: int = 3, max_new_tokens: int = 20, prompts=PROMPTS, **changes) -> list:
+    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
+    from transformers import AutoTokenizer
+
+    strategy = types.SimpleNamespace(
+        args=types.SimpleNamespace(**(ARGS | {"rollout_batch_size": len(prompts)} | changes))
+    )
+    loader = [("tiny", [prompt], ["1"]) for prompt in prompts]
+    generator = SamplesGenerator(strategy, loader, None, AutoTokenizer.from_pretrained(checkpoint), engines)
+    experiences, *_ = generator.generate_samples(global_step=step, prompt_max_len=128, max_new_tokens=max_new_tokens)
+    return experiences
+
+
+def tokens(experiences: list) -> list[list[int]]:
+    return [experience.sequences[0].tolist() for experience in experiences]
+
+
+def test_rollouts_do_not_depend_on_the_number_of_engines(engines, checkpoint):
+    one = generate(engines[:1], checkpoint)
+    three = generate(engines, checkpoint)
+    assert tokens(one) == tokens(three)
+    assert [e.prompts[0] for e in one] == [prompt for prompt in PROMPTS for _ in range(3)]
+    assert all(torch.equal(a.rollout_log_probs, b.rollout_log_probs) for a, b in zip(one, three, strict=True))
+    groups = [tokens(one)[start : start + 3] for start in range(0, len(one), 3)]
+    assert sum(len({tuple(sample) for sample in group}) == 3 for group in groups) > len(groups) / 2
+    assert tokens(generate(engines[:1], checkpoint, step=4)) != tokens(one)
+    assert tokens(generate(engines[:1], checkpoint, seed=6)) != tokens(one)
+
+
+def test_seeded_requests_survive_chunked_prompts(engines, checkpoint):
+    """More prompt tokens than one step of the engine takes: some prompts are computed in pieces."""
+    long = [f"<|start|>user<|message|>{'1 + ' * 20}{n} =<|end|><|start|>assistant" for n in range(64)]
+    together = generate(engines[:1], checkpoint, prompts=long, max_new_tokens=8, n_samples_per_prompt=1)
+    assert sum(len(e.sequences[0]) - 8 for e in together) > 4096
+    some = generate(engines[:1], checkpoint, prompts=long[:8], max_new_tokens=8, n_samples_per_prompt=1)
+    assert tokens(together)[:8] == tokens(some)
+
+
+def test_canary_moves_if_and_only_if_the_weights_do(engines, checkpoint):
+    import ray
+    from test_lora_sync import LAYERS, adapter
+
+    from rft.hooks.lora_manifest import build_manifest
+
+    def sync(manifest, buffer) -> None:
+        ray.get(engines[0].apply_lora.remote(manifest, ray.put(buffer.view(torch.uint8).numpy())))
+
+    def shift() -> float:
+        (experience,) = generate(engines[:1], checkpoint, prompts=PROMPTS[:1], n_samples_per_prompt=1)
+        assert experience.info["adapter_version"].item() == version
+        return experience.info["sync_canary_shift"].item()
+
+    version = 0
+    assert shift() == 0
+    zero = build_manifest(LAYERS, torch.bfloat16, version=21)
+    sync(zero, torch.zeros(zero["numel"], dtype=torch.bfloat16))
+    version = 21
+    assert shift() == 0
+    sync(*adapter(seed=22))
+    version = 22
+    moved = shift()
+    assert moved > 0.01
+    sync({**zero, "version": 23}, torch.zeros(zero["numel"], dtype=torch.bfloat16))
+    version = 23
+    assert shift() == 0
+
+
+def test_engine_that_does_not_serve_what_it_received_is_found_out(engines, checkpoint):
+    """A receipt that claims an update which the engine does not compute with: the next rollout must not happen."""
+    import ray
+    from test_lora_sync import adapter
+
+    manifest, buffer = adapter(seed=31)
+    generate(engines[1:2], checkpoint, prompts=PROMPTS[:1])  # measures the base
+    receipts = ray.get(engines[1].apply_lora.remote(manifest, ray.put(buffer.view(torch.uint8).numpy())))
+    assert receipts[0]["kept_share"] > 0.5
+    # What a sync into a private copy of the weights looks like: they go back, the receipt stays.
+    for number in range(8):
+        ray.get(engines[1].update_weight_from_ref.remote(*base_of_one_layer(checkpoint, number)))
+    with pytest.raises(RuntimeError, match="the new weights are not served"):
+        generate(engines[1:2], checkpoint, prompts=PROMPTS[:1])
+
+
+def base_of_one_layer(checkpoint, number: int) -> tuple:
+    """Arguments of `update_weight_from_ref` that put one adapted weight of the checkpoint back."""
+    import ray
+    from safetensors.torch import load_file
+    from test_lora_sync import NAMES
+
+    weight = load_file(checkpoint / "model.safetensors")[NAMES[number]]
+    return NAMES[number], weight.dtype, tuple(weight.shape), ray.put(weight.flatten().view(torch.uint8).numpy())
+
+
+def test_colocated_engines_are_up_before_anything_else_loads(cluster, checkpoint):
+    import ray
+    from openrlhf.trainer.ray import create_vllm_engines
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    group = placement_group([{"GPU": 1, "CPU": 1}])
+    ray.get(group.ready())
+    (engine,) = create_vllm_engines(1, 1, str(checkpoint), 0, False, True, True, 160, group, 0.9)
+    ready, _ = ray.wait([engine.get_num_unfinished_requests.remote()], timeout=2)
+    ray.kill(engine)
+    remove_placement_group(group)
+    assert ready

@@ -1,0 +1,55 @@
+"""The words for a death: what Ray's table holds, in lines that a user can act on."""
+
+import signal
+import types
+
+import pytest
+from ray.core.generated import common_pb2
+
+from rft.hooks import watch
+from rft.hooks.engine_watch import ending
+from rft.hooks.watch import Death, death_cause, last_words, members
+
+
+def test_last_words_name_the_first_death_and_its_log():
+    first = Death("policy rank 1 (PolicyModelActor)", 12, "10.0.0.7", "it was killed by SIGKILL", 5.0, False, 12)
+    second = first._replace(who="PPOTrainer", pid=13)
+    lines = last_words([first, second], "/run/ray_logs").splitlines()
+    assert lines[0] == "error: policy rank 1 (PolicyModelActor) died, which ends the run"
+    assert lines[1] == "  found:  pid 12 on 10.0.0.7: it was killed by SIGKILL"
+    assert "PPOTrainer, pid 13" in lines[2]
+    assert "/run/ray_logs/worker-*-12.*" in lines[-1]
+
+
+def test_causes_that_ray_tells_fit_on_one_line():
+    cause = common_pb2.ActorDeathCause()
+    assert death_cause(cause) == ("Ray gives no cause", watch.UNSPECIFIED)
+    cause.oom_context.error_message = "Task was killed due to\nthe node running low on memory."
+    assert death_cause(cause)[0] == "Task was killed due to the node running low on memory."
+    cause.creation_task_failure_context.formatted_exception_string = "Traceback\n  File …\nValueError: no such model\n"
+    assert death_cause(cause)[0] == "it could not be made: ValueError: no such model"
+    died = cause.actor_died_error_context
+    died.error_message, died.reason = "The actor is dead because its owner has died.", watch.OWNER_DIED
+    assert death_cause(cause) == ("its owner has died.", watch.OWNER_DIED)
+
+
+def test_members_are_named_by_rank_and_index():
+    group = types.SimpleNamespace(_actor_handlers=["a", "b"])
+    found = members({"trainer": "t", "policy": group, watch.ENGINES: ["e"], "reference": None})
+    assert found == [("trainer", "t"), ("policy rank 0", "a"), ("policy rank 1", "b"), ("vLLM engine 0", "e")]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "it ended by itself with exit code 0"),
+        (1, "it ended by itself with exit code 1"),
+        (-signal.SIGSEGV, "it was killed by SIGSEGV"),
+        (
+            -signal.SIGKILL,
+            "it was killed by SIGKILL, as the kernel's out-of-memory killer does (see dmesg there)",
+        ),
+    ],
+)
+def test_exit_codes_in_words(code, words):
+    assert ending(code) == words
