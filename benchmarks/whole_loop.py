@@ -68,7 +68,13 @@ def command(model: Path, prompts: Path, work: Path, size: dict, extra: list[str]
     flags = ["--apply_chat_template", "--colocate_all_models", "--gradient_checkpointing", "--disable_ds_ckpt"]
     flags += ["--gradient_checkpointing_use_reentrant"]  # the other kind fails under ZeRO-3
     flags += [] if torch.cuda.is_available() else ["--enforce_eager"]
-    words = [sys.executable, "-m", "openrlhf.cli.train_ppo_ray", *(str(w) for pair in options.items() for w in pair), *flags]
+    words = [
+        sys.executable,
+        "-m",
+        "openrlhf.cli.train_ppo_ray",
+        *(str(w) for pair in options.items() for w in pair),
+        *flags,
+    ]
     return [*words, "--target_modules", *PROJECTIONS, *extra]
 
 

@@ -58,7 +58,8 @@ wait_for_ray() {
 # not 0.
 stop_ray() {
     [[ -n $RAY_PID ]] || return 0
-    stop_tree "$RAY_PID" 20
+    # A run that failed has nothing left to finish, and is to end within a minute on a busy machine too.
+    stop_tree "$RAY_PID" $((${1:-0} ? 8 : 20))
     RAY_PID=""
     unset RAY_ADDRESS RFT_RAY_LOGS
     if [[ ${1:-0} != 0 && -d $RUN_DIR ]]; then
