@@ -46,11 +46,11 @@ def rollout(llm, prompt_ids: torch.Tensor, new_tokens: int, seed: int) -> tuple[
 
 
 @torch.no_grad()
-def score(actor, ids: torch.Tensor, new_tokens: int) -> torch.Tensor:
+def score(actor, ids: torch.Tensor, new_tokens: int, at_a_time: int = 2) -> torch.Tensor:
     """The trainer's logprobs (sequences, new) of the last tokens, two sequences at a time as in training."""
     device = next(actor.parameters()).device
     rows = []
-    for batch in ids.split(2):
+    for batch in ids.split(at_a_time):
         mask = torch.ones_like(batch, device=device)
         actions = mask[:, -new_tokens:].bool()
         rows.append(actor(batch.to(device), action_mask=actions, attention_mask=mask).float().cpu())
@@ -111,6 +111,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--work", type=Path, default=Path("/tmp/rft-bench"), help="folder of checkpoints")
     parser.add_argument("--shape", choices=SIZES, default="20b")
+    parser.add_argument("--layers", type=int, help="fewer layers than the shape has: less room for routing to diverge")
     parser.add_argument("--cuda-graphs", action="store_true", help="slower to start; the default engine is eager")
     args = parser.parse_args()
     from benchmarks.trainer import randomize_adapter
@@ -120,12 +121,16 @@ def main() -> int:
     out, work, size = args.out.resolve(), args.work.resolve(), SIZES[args.shape]
     new_tokens = size["total_tokens"] - size["prompt_tokens"]
     record = report.describe() | {"settings": {"shape": args.shape, **size, "cuda_graphs": args.cuda_graphs}}
+    record["settings"]["layers"] = args.layers or SHAPES[args.shape]["num_hidden_layers"]
+    name = f"{NAME}_{args.layers}_layers" if args.layers else NAME
 
     def publish() -> None:
-        report.save(out, NAME, record, body(record))
+        report.save(out, name, record, body(record))
 
     with report.part(record, "load", publish):
-        model = ensure_checkpoint(work / args.shape, args.shape)
+        model = ensure_checkpoint(
+            work / f"{args.shape}{f'-{args.layers}' if args.layers else ''}", args.shape, args.layers
+        )
         llm = open_engine(
             str(model),
             max_model_len=size["total_tokens"],
@@ -140,7 +145,10 @@ def main() -> int:
         return 1
     with report.part(record, "before any sync", publish) as found:
         tokens, engine = rollout(llm, ids, new_tokens, seed=1)
-        found["distances"] = {"before any sync": distance(engine, score(actor, tokens, new_tokens))}
+        trainer = score(actor, tokens, new_tokens)
+        found["distances"] = {"before any sync": distance(engine, trainer)}
+        again = score(actor, tokens, new_tokens, at_a_time=4)
+        found["distances"]["control: trainer against itself, other micro-batches"] = distance(trainer, again)
     with report.part(record, f"after {SYNCS} syncs", publish) as found:
         found["sync_seconds"], found["receipts"] = [], []
         for version in range(1, SYNCS + 1):
@@ -156,7 +164,7 @@ def main() -> int:
             base = score(actor, tokens, new_tokens)
         found["distances"]["control: the same tokens, trainer's adapter off"] = distance(engine, base)
     llm.llm_engine.engine_core.shutdown()
-    log(f"results: {out / NAME}.json, {out / NAME}.md")
+    log(f"results: {out / name}.json, {out / name}.md")
     return report.exit_code(record)
 
 
