@@ -16,6 +16,18 @@ def mark_leaf_modules(model: torch.nn.Module) -> None:
         deepspeed.utils.set_z3_leaf_modules(model, sorted(classes, key=lambda c: c.__name__))
 
 
+def keep_training_path(model: torch.nn.Module) -> None:
+    """Let gpt-oss's experts compute as in training although the rest of `model` is in evaluation mode.
+
+    transformers has two ways to compute them, chosen by `training` (`GptOssExperts.forward`, 4.57.6): one token group
+    an expert, or all experts for all tokens. They round differently, which moves tokens across routing ties: the same
+    weights then give other log-probabilities before and during the update, and ratios that no update has made.
+    """
+    for module in model.modules():
+        if type(module).__name__ == "GptOssExperts":
+            module.train()
+
+
 def refuse_unsound_attention(args) -> None:
     """Refuse to train gpt-oss with an attention that leaves its sinks out, or with packed samples, which need one.
 
