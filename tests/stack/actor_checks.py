@@ -3,6 +3,7 @@
 python actor_checks.py CHECKPOINT OUT gradient MICRO_BATCH NORMALIZATION     with RANK, LOCAL_RANK, WORLD_SIZE, …
 python actor_checks.py CHECKPOINT OUT ratio on|off
 python actor_checks.py CHECKPOINT OUT reference
+python actor_checks.py CHECKPOINT OUT modes
 """
 
 import json
@@ -116,8 +117,24 @@ def reference(checkpoint: str, out: Path) -> None:
     save_file({key: value.contiguous() for key, value in seen.items()}, out)
 
 
+def modes(checkpoint: str, out: Path) -> None:
+    """Whether the experts were in training mode in each pass without gradient."""
+    trainer, seen = build(checkpoint), {}
+    policy = object.__new__(PolicyModelActor.__ray_metadata__.modified_class)
+    policy.actor, policy.strategy = trainer.actor, trainer.strategy
+    inputs = {key: value for key, value in sample(0, 8).items() if key not in ("noise", "advantages")}
+    experts = [m for m in trainer.actor.modules() if type(m).__name__ == "GptOssExperts"]
+    for name in ("forward", "reference_forward"):
+        found = seen.setdefault(name, set())
+        hooks = [m.register_forward_pre_hook(lambda m, _, found=found: found.add(m.training)) for m in experts]
+        getattr(policy, name)(**inputs)
+        for hook in hooks:
+            hook.remove()
+    out.write_text(json.dumps({name: sorted(found) for name, found in seen.items()}))
+
+
 def main(checkpoint: str, out: str, kind: str, *rest: str) -> None:
-    {"gradient": gradient, "ratio": ratio, "reference": reference}[kind](checkpoint, Path(out), *rest)
+    {"gradient": gradient, "ratio": ratio, "reference": reference, "modes": modes}[kind](checkpoint, Path(out), *rest)
     torch.distributed.barrier()
 
 

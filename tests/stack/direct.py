@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from rft.runs.memory import MARK, marked_processes
+from rft.runs.memory import marked_processes
 
 SCRIPT = Path(__file__).with_name("train_direct.py")
 QUICK = {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "0"}  # as launch/common.sh sets them
@@ -33,7 +33,7 @@ def train(run_dir: Path, checkpoint: Path, *options: str) -> str:
     try:
         status = process.wait(timeout=1200)
     finally:
-        kill(run_dir)
+        kill(run_dir, process)
     assert status == 0, log_of(run_dir)[-6000:]
     return log_of(run_dir)
 
@@ -47,8 +47,10 @@ def wait_until(moment, process: subprocess.Popen, run_dir: Path, seconds: float 
         time.sleep(0.02)
 
 
-def kill(run_dir: Path) -> None:
+def kill(run_dir: Path, process: subprocess.Popen) -> None:
     """SIGKILL to every process of a run, until none is left."""
+    process.kill()
+    process.wait()
     while left := marked_processes(str(run_dir)):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):

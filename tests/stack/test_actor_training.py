@@ -59,3 +59,9 @@ def test_adapter_off_is_the_reference_model(checkpoint, tmp_path):
         assert not torch.equal(seen[f"{moment}.on"], seen[f"{moment}.off"])
     assert torch.equal(seen["before.off"], seen["after.off"])
     assert not torch.equal(seen["before.on"], seen["after.on"])
+
+
+def test_experts_compute_the_same_way_before_and_during_the_update(checkpoint, tmp_path):
+    """Both passes take transformers' training path, which it chooses by the module's mode where there is a GPU."""
+    run_ranks("actor_checks.py", 1, str(checkpoint), str(tmp_path / "modes"), "modes")
+    assert json.loads((tmp_path / "modes").read_text()) == {"forward": [True], "reference_forward": [True]}

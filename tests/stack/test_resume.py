@@ -34,13 +34,11 @@ def test_resumed_metrics_equal_the_uninterrupted_run(checkpoint, uninterrupted, 
     # In the second rollout or training, the first checkpoint being complete …
     process = start(run_dir, checkpoint, *OPTIONS)
     wait_until(lambda: (folder / "latest").is_file() and len(read_jsonl(metrics)) == 1, process, run_dir)
-    kill(run_dir)
-    process.wait()
+    kill(run_dir, process)
     # … and while the fourth one is being written.
     process = start(run_dir, checkpoint, *OPTIONS, "--load_checkpoint")
     wait_until(lambda: (folder / "global_step4").is_dir(), process, run_dir)
-    kill(run_dir)
-    process.wait()
+    kill(run_dir, process)
     train(run_dir, checkpoint, *OPTIONS, "--load_checkpoint")
 
     wanted, found = comparable(uninterrupted), comparable(run_dir)

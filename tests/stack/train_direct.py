@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for benchmarks, which is no installed package
 
 from benchmarks.ray_head import ray_head  # noqa: E402
+from rft.runs.memory import MARK  # noqa: E402
 
 PROMPTS, BATCH, SAMPLES = 24, 8, 4
 REWARD = '''
@@ -65,7 +66,7 @@ def main(run_dir: str, checkpoint: str, *extra: str) -> int:
     os.environ.update({"METRICS_LOG_DIR": run_dir, "SAMPLES_LOG_DIR": str(place / "samples")})
     words = command(place, checkpoint, list(extra))
     with ray_head(place, logical_gpus=3) as address:
-        return subprocess.run(words, env=os.environ | {"RAY_ADDRESS": address}).returncode
+        return subprocess.run(words, env=os.environ | {"RAY_ADDRESS": address, MARK: run_dir}).returncode
 
 
 if __name__ == "__main__":
