@@ -18,9 +18,7 @@ def start(run_dir: Path, checkpoint: Path, *options: str) -> subprocess.Popen:
     """A training run in the background; its output is in `<run_dir>.log`."""
     log = run_dir.with_suffix(".log").open("a")
     command = [sys.executable, str(SCRIPT), str(run_dir), str(checkpoint), *options]
-    return subprocess.Popen(
-        command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | QUICK | {MARK: str(run_dir)}
-    )
+    return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | QUICK)
 
 
 def log_of(run_dir: Path) -> str:
