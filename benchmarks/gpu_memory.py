@@ -1,5 +1,6 @@
 """Peak GPU memory by process, sampled from nvidia-smi."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -35,10 +36,10 @@ class MemoryMeter(threading.Thread):
 
 
 def query(what: str) -> list[str]:
-    """Lines of an nvidia-smi query; MiB without units."""
-    done = subprocess.run(
-        ["nvidia-smi", what, "--format=csv,noheader,nounits"], capture_output=True, text=True, check=False
-    )
+    """Lines of an nvidia-smi query about the devices in use here; MiB without units."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    command = ["nvidia-smi", what, "--format=csv,noheader,nounits", *(["-i", visible] if visible else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
 
 

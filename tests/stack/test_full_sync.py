@@ -4,30 +4,17 @@ import re
 
 import pytest
 from direct import train
+from tiny_dense import make_dense_checkpoint
 
 from rft.hooks.metrics import TRAINING_FILE
 from rft.runs.metrics import read_jsonl
-from rft.tiny.tokenizer import build_tokenizer
 
 pytestmark = pytest.mark.stack
 
 
 @pytest.fixture(scope="module")
 def dense_checkpoint(tmp_path_factory):
-    """An untrained dense model, since vLLM on a CPU packs experts when it loads them."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    path, tokenizer = tmp_path_factory.mktemp("tiny-dense"), build_tokenizer()
-    config = Qwen2Config(
-        vocab_size=-(-len(tokenizer) // 64) * 64, hidden_size=128, intermediate_size=128, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=False,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    return make_dense_checkpoint(tmp_path_factory.mktemp("tiny-dense"))
 
 
 def full_training(tmp_path, checkpoint, *options: str) -> list[dict]:

@@ -18,9 +18,11 @@ from rft.runs.memory import MARK  # noqa: E402
 
 PROMPTS, BATCH, SAMPLES = 24, 8, 4
 REWARD = '''
+import torch
+
 def reward_func(queries, prompts, labels):
     """About half of an untrained model's samples: those with an even number of characters."""
-    return {"rewards": [float(len(query) % 2 == 0) for query in queries]}
+    return {"rewards": torch.tensor([float(len(query) % 2 == 0) for query in queries])}
 '''
 
 
