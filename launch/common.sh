@@ -175,7 +175,8 @@ launch_grpo() {
 on_exit() {
     local status=$?
     trap - EXIT ERR
-    trap '' INT TERM HUP # a second signal must not leave processes behind
+    # A second signal must not leave processes behind, nor a message to a tee that the first one has ended.
+    trap '' INT TERM HUP PIPE
     set +e
     end_phase
     stop_started

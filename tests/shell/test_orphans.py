@@ -1,6 +1,7 @@
 """launch/ray.sh: what is left of a run though its parents are gone is ended with the launcher, and nothing else is."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def start(tmp_path):
         script.write_text(f'source "{ROOT}/launch/common.sh"\n{body}\n')
         environment = {"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "RUN_DIR": str(run_dir)}
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        started.append(subprocess.Popen(["bash", script], env=environment, **out))
+        started.append(subprocess.Popen(["bash", script], env=environment, start_new_session=True, **out))
         return started[-1]
 
     yield popen
@@ -65,3 +66,14 @@ def test_orphans_end_with_their_launcher_and_no_other_run_is_touched(start, tmp_
     neighbour.terminate()
     assert neighbour.wait(timeout=60) == 143
     assert marked_processes(str(other)) == []
+
+
+def test_a_signal_to_all_processes_of_the_launcher_ends_the_orphans_too(start, tmp_path):
+    """`timeout` and a terminal that closes signal tee as well, to which the launcher then writes its last words."""
+    body = 'stop_ray() { echo "Ray logs: somewhere"; }\nrun_logged "$RUN_DIR/log" bash -c "echo ready; sleep 300"'
+    launcher = start(ORPHANS + body, tmp_path / "run")
+    while launcher.stdout.readline() != "ready\n":
+        assert launcher.poll() is None
+    os.killpg(launcher.pid, signal.SIGTERM)
+    assert launcher.wait(timeout=60) == 143
+    assert marked_processes(str(tmp_path / "run")) == []
