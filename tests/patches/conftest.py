@@ -1,8 +1,30 @@
 """At the end, say what each probe said when its patch was left out, and what had to be left out with it."""
 
+import os
+import socket
+
 import pytest
 
 LOG = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="module")
+def one_rank():
+    """A process group of this process alone, as ZeRO-3 needs one."""
+    import deepspeed
+    import torch
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    before = {name: os.environ.get(name) for name in world}
+    os.environ.update(world)
+    deepspeed.init_distributed("gloo")
+    yield
+    torch.distributed.destroy_process_group()
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import importlib.util
 import os
-import socket
 import subprocess
 import sys
 import types
@@ -53,24 +52,6 @@ def test_cpu_optimizer_needs_no_compiler(monkeypatch):
     strategy = types.SimpleNamespace(adam_offload=True)
     optimizer = DeepspeedStrategy.create_optimizer(strategy, lora_model(), lr=1e-3, weight_decay=0.0)
     assert type(optimizer) is torch.optim.AdamW
-
-
-@pytest.fixture(scope="module")
-def one_rank():
-    """A process group of this process alone, as ZeRO-3 needs one."""
-    import deepspeed
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    before = {name: os.environ.get(name) for name in world}
-    os.environ.update(world)
-    deepspeed.init_distributed("gloo")
-    yield
-    torch.distributed.destroy_process_group()
-    for name, value in before.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def test_actor_loads_mxfp4_bit_exact(checkpoint, one_rank):

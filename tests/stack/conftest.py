@@ -13,7 +13,9 @@ def start_engine(request, checkpoint):
 
     def engine():
         if not started:
-            started.append(open_engine(str(checkpoint), max_model_len=128, tensor_parallel_size=request.param))
+            # A step takes half of the longest prompt, so that prompts are computed in pieces too.
+            limits = {"max_model_len": 128, "max_num_batched_tokens": 64, "max_num_seqs": 16}
+            started.append(open_engine(str(checkpoint), tensor_parallel_size=request.param, **limits))
         return started[0]
 
     yield engine

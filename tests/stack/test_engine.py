@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from rft.mxfp4 import decode
 
 pytestmark = pytest.mark.stack
+OUTPUT = "model.layers.0.attn.o_proj.weight"
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 
 
@@ -71,6 +72,21 @@ def test_cpu_linear_serves_changed_weights(monkeypatch):
     assert torch.equal(cpu_unquantized_gemm(layer, inputs, weight), 2 * before)
 
 
+def test_rows_of_linear_layers_do_not_depend_on_the_batch(monkeypatch):
+    """With the switch that --full_determinism sets; without it a row rounds otherwise beside others."""
+    from vllm.model_executor.layers.utils import cpu_unquantized_gemm, dispatch_cpu_unquantized_gemm
+
+    generator = torch.Generator().manual_seed(0)
+    layer = torch.nn.Linear(512, 384).bfloat16().requires_grad_(False)
+    inputs = torch.randn(64, 512, generator=generator).bfloat16()
+    monkeypatch.setenv("RFT_BATCH_INVARIANT_CPU", "1")
+    dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
+    together = cpu_unquantized_gemm(layer, inputs, layer.weight, layer.bias)
+    alone = [cpu_unquantized_gemm(layer, row, layer.weight, layer.bias) for row in inputs.split(1)]
+    assert together.dtype == torch.bfloat16
+    assert torch.equal(torch.cat(alone), together)
+
+
 def test_engine_serves_changed_weights(engine):
     """Doubling a weight in place doubles the layer's output: no packed copy stands between them."""
 
@@ -85,3 +101,42 @@ def test_engine_serves_changed_weights(engine):
         return bool(torch.equal(after, 2 * before)) and bool(before.abs().sum() > 0)
 
     assert all(engine.collective_rpc(double))
+
+
+def test_weight_that_comes_as_bytes_is_loaded_and_sharded(engine, checkpoint):
+    """What `--vllm_sync_with_ray` sends; and bytes that do not fill the shape are refused."""
+    name = "model.layers.0.self_attn.o_proj.weight"
+    stored = load_file(checkpoint / "model.safetensors")[name]
+    changed = (stored.float() * 2).to(stored.dtype)
+
+    def send(weight: torch.Tensor, shape=stored.shape) -> None:
+        payload = weight.flatten().view(torch.uint8).numpy().tobytes()
+        engine.collective_rpc("update_weight_from_ray_ref", args=(name, weight.dtype, tuple(shape), payload))
+
+    def served() -> list[torch.Tensor]:
+        return engine.collective_rpc(lambda worker: worker.model_runner.get_model().get_parameter(OUTPUT).detach().clone())
+
+    send(changed)
+    ranks = served()
+    assert torch.equal(torch.cat(ranks, dim=1), changed)
+    send(stored)
+    assert torch.equal(torch.cat(served(), dim=1), stored)
+    with pytest.raises(Exception, match="its shape .* has"):
+        send(stored[:-1])
+
+
+def test_seeded_requests_survive_prompts_in_pieces(engine):
+    """A prompt longer than the engine's step takes: the sample that each piece draws is discarded, and its draw too."""
+    from vllm import SamplingParams
+
+    prompts = [{"prompt_token_ids": [5 + (7 * n + place) % 50 for place in range(100)]} for n in range(4)]
+    params = [SamplingParams(max_tokens=8, seed=n, ignore_eos=True) for n in range(4)]
+
+    def tokens(*numbers: int) -> list[list[int]]:
+        engine.reset_prefix_cache()
+        done = engine.generate([prompts[n] for n in numbers], [params[n] for n in numbers], use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in done]
+
+    together = tokens(0, 1, 2, 3)
+    assert len({tuple(sample) for sample in together}) == 4
+    assert [tokens(n)[0] for n in range(4)] == together

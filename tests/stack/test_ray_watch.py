@@ -93,3 +93,24 @@ def test_the_workers_of_an_engine_core_are_found_by_its_job(address, monkeypatch
         finally:
             core.kill()
             ray.shutdown()
+
+
+def test_engine_reports_the_death_of_its_core(address, checkpoint):
+    """The actor lives on, and would be asked nothing before the next rollout."""
+    import psutil
+    import ray
+    from openrlhf.trainer.ray import create_vllm_engines
+
+    ray.init(address, logging_level="ERROR", log_to_driver=False)
+    try:
+        (engine,) = create_vllm_engines(1, 1, str(checkpoint), 0, False, True, True, 160, None, 0.9)
+        ray.get(engine.get_num_unfinished_requests.remote())
+        actor = psutil.Process(ray.get(engine.__ray_call__.remote(lambda _: os.getpid())))
+        (core,) = [child for child in actor.children() if child.cmdline()[0].startswith("VLLM::EngineCore")]
+        alarm = engine.watch.remote()
+        core.kill()
+        (death,) = ray.get(alarm, timeout=30)
+        assert (death.who, death.pid, death.log_pid) == ("EngineCore", core.pid, actor.pid)
+        assert "SIGKILL" in death.how
+    finally:
+        ray.shutdown()
