@@ -1,6 +1,7 @@
 """Probes of what takes a whole training to show fully: that the patched lines run, in seconds; tests/stack has the rest."""
 
 import asyncio
+import json
 import os
 import types
 from pathlib import Path
@@ -83,3 +84,28 @@ def test_full_determinism_reaches_the_engine(monkeypatch):
     for switch, wanted in ((False, "before"), (True, "1")):
         actor._configure_vllm_env(version, types.SimpleNamespace(__version__="0.15.1"), switch)
         assert os.environ["RFT_BATCH_INVARIANT_CPU"] == wanted
+
+
+def test_prompts_are_shuffled_by_the_seed(tmp_path, monkeypatch):
+    from openrlhf.trainer.ppo_trainer import prepare_datasets
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)  # the driver is no rank
+    lines = [json.dumps({"input": f"prompt {n}", "label": str(n)}) for n in range(40)]
+    (tmp_path / "prompts.jsonl").write_text("".join(line + "\n" for line in lines))
+
+    def order(seed: int) -> list[str]:
+        args = types.SimpleNamespace(
+            prompt_data=str(tmp_path / "prompts.jsonl"), prompt_data_probs=None, prompt_split="train", seed=seed,
+            max_samples=40, input_key="input", label_key="label", input_template=None, apply_chat_template=False,
+            eval_dataset=None, n_samples_per_prompt=1, train_batch_size=1, num_episodes=1, max_epochs=1,
+            param_dtype="bf16",
+        )  # fmt: skip
+        torch.seed()  # whatever happened before must not matter
+        loader, *_ = prepare_datasets(DeepspeedStrategy(seed=seed, args=args), tokenizer=None)
+        return [label for _, _, (label,) in loader]
+
+    with torch.random.fork_rng(devices=[]):
+        orders = [order(3), order(3), order(4)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0], key=int) == [str(n) for n in range(40)]
