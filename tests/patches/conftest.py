@@ -5,8 +5,6 @@ import socket
 
 import pytest
 
-LOG = pytest.StashKey[list[str]]()
-
 
 @pytest.fixture(scope="module")
 def one_rank():
@@ -27,19 +25,10 @@ def one_rank():
         os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-@pytest.fixture
-def left_out_log(request):
-    """A function that takes a line and the patches that were left out as well."""
-    lines = request.config.stash.setdefault(LOG, [])
-
-    def log(line: str, also: list[str]) -> None:
-        lines.append(line + (f" (also left out: {', '.join(also)})" if also else ""))
-
-    return log
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    lines = config.stash.get(LOG, [])
+def pytest_terminal_summary(terminalreporter):
+    """From the reports, which come from other processes too."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    lines = [line for report in reports for name, line in report.user_properties if name == "left out"]
     if lines:
         terminalreporter.section("probes with their patch left out")
     for line in lines:

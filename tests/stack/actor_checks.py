@@ -1,6 +1,6 @@
 """Short trainings of the tiny actor by OpenRLHF's own `ActorPPOTrainer`, without Ray; rank 0 writes what it saw.
 
-python actor_checks.py CHECKPOINT OUT gradient MICRO_BATCH NORMALIZATION     with RANK, LOCAL_RANK, WORLD_SIZE, …
+python actor_checks.py CHECKPOINT OUT gradient MICRO_BATCH:NORMALIZATION …     with RANK, LOCAL_RANK, WORLD_SIZE, …
 python actor_checks.py CHECKPOINT OUT ratio on|off
 python actor_checks.py CHECKPOINT OUT reference
 python actor_checks.py CHECKPOINT OUT modes
@@ -75,9 +75,13 @@ def train(trainer) -> dict[str, torch.Tensor]:
     return gradient
 
 
-def gradient(checkpoint: str, out: Path, micro: str, normalization: str) -> None:
-    found = train(build(checkpoint, int(micro), loss_normalization=normalization))
-    found.pop("status")
+def gradient(checkpoint: str, out: Path, *shapes: str) -> None:
+    found = {}
+    for shape in shapes:
+        micro, normalization = shape.split(":")
+        tensors = train(build(checkpoint, int(micro), loss_normalization=normalization))
+        tensors.pop("status")
+        found[shape] = torch.cat([tensors[name].flatten() for name in sorted(tensors)])
     if torch.distributed.get_rank() == 0:
         save_file(found, out)
 

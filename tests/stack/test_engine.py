@@ -114,14 +114,16 @@ def test_weight_that_comes_as_bytes_is_loaded_and_sharded(engine, checkpoint):
         engine.collective_rpc("update_weight_from_ray_ref", args=(name, weight.dtype, tuple(shape), payload))
 
     def served() -> list[torch.Tensor]:
-        return engine.collective_rpc(lambda worker: worker.model_runner.get_model().get_parameter(OUTPUT).detach().clone())
+        return engine.collective_rpc(
+            lambda worker: worker.model_runner.get_model().get_parameter(OUTPUT).detach().clone()
+        )
 
     send(changed)
     ranks = served()
     assert torch.equal(torch.cat(ranks, dim=1), changed)
     send(stored)
     assert torch.equal(torch.cat(served(), dim=1), stored)
-    with pytest.raises(Exception, match="its shape .* has"):
+    with pytest.raises(Exception, match=r"its shape .* has"):
         send(stored[:-1])
 
 
