@@ -5,8 +5,6 @@ one prompt and leave the sampler no choice (top-p next to 0): upstream draws fro
 timing, and takes prompts as they finish.
 """
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -35,7 +33,6 @@ def logged_steps(log: str) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def dense_checkpoint(tmp_path_factory):
-    sys.path.insert(0, str(ROOT / "tests" / "stack"))
     from tiny_dense import make_dense_checkpoint
 
     return make_dense_checkpoint(tmp_path_factory.mktemp("dense"))
@@ -60,4 +57,3 @@ def test_patched_equals_pristine_bit_for_bit(dense_checkpoint, tmp_path):
         assert differing == {}, f"step {step + 1}"
     assert "grad_norm" in found[0]
     assert "grad_norm" not in wanted[0]
-    print(json.dumps([step["policy_loss"] for step in wanted]))

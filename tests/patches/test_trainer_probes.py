@@ -109,3 +109,25 @@ def test_prompts_are_shuffled_by_the_seed(tmp_path, monkeypatch):
         orders = [order(3), order(3), order(4)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[0], key=int) == [str(n) for n in range(40)]
+
+
+def test_learning_rate_of_zero_stays_zero(one_rank, checkpoint):
+    """The control run, which trains nothing."""
+    from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+    from spike_train import run_args
+
+    args = run_args(str(checkpoint), zero_stage=2, world_size=1, dynamic=False)
+    vars(args).update(
+        actor_learning_rate=0.0, adam_betas=(0.9, 0.95), ckpt_path="none", deepspeed_enable_sleep=False,
+        disable_ds_ckpt=True, disable_fast_tokenizer=False, ema_beta=0.99, enable_ema=False, eps_clip=0.2, l2=0.0,
+        load_checkpoint=False, lr_scheduler="cosine_with_min_lr", lr_warmup_ratio=0.25, save_hf_ckpt=False,
+    )  # fmt: skip
+    strategy = DeepspeedStrategy(zero_stage=2, micro_train_batch_size=2, train_batch_size=4, args=args)
+    policy = object.__new__(PolicyModelActor.__ray_metadata__.modified_class)
+    policy.init_model_from_pretrained(strategy, str(checkpoint), max_steps=8)
+    rates = []
+    for _ in range(8):
+        policy.actor_scheduler.step()
+        rates += policy.actor_scheduler.get_last_lr()
+    assert rates == [0.0] * 8

@@ -1,7 +1,7 @@
-"""Full fine-tuning: every weight reaches the engine, by broadcast and through Ray's object store."""
+"""Full fine-tuning: each weight reaches the engine, by broadcast and through Ray. LoRA: what cannot sync is named."""
 
 import pytest
-from direct import train
+from direct import kill, log_of, start, train
 from tiny_dense import make_dense_checkpoint
 
 from rft.hooks.metrics import TRAINING_FILE
@@ -38,3 +38,13 @@ def test_full_weights_reach_the_engine_through_ray(tmp_path, dense_checkpoint):
 
 def test_full_weights_reach_the_engine_by_broadcast(tmp_path, dense_checkpoint):
     assert_served(full_training(tmp_path, dense_checkpoint, "--vllm_sync_backend", "gloo"))
+
+
+def test_layer_that_the_sync_cannot_carry_stops_training_by_name(tmp_path, checkpoint):
+    run_dir = tmp_path / "run"
+    process = start(run_dir, checkpoint, "--target_modules", "q_proj", "lm_head")
+    try:
+        assert process.wait(timeout=600) != 0
+    finally:
+        kill(run_dir, process)
+    assert "lm_head.weight lands in a ParallelLMHead" in log_of(run_dir)

@@ -1,9 +1,7 @@
 """Rollouts from OpenRLHF's own generator and engines under Ray: seeds, order, the canary, chunked prompts."""
 
 import os
-import sys
 import types
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +19,6 @@ def cluster(tmp_path_factory):
     """A Ray cluster of this module's own, joined by this process."""
     import ray
 
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from benchmarks.ray_head import ray_head
 
     before = dict(os.environ)

@@ -247,13 +247,3 @@ def test_greedy_tokens_match_the_peft_model(run_dir, trained_engine):
         ties += int((logits.argmax(-1) != torch.tensor(completion)).sum())
     assert checked > 48 * 10
     assert ties / checked < 0.005
-
-
-def test_layer_that_the_sync_cannot_carry_stops_training_by_name(run_dir, tmp_path):
-    # With learning rate 0, which must not stop the run before the sync does.
-    overrides = ("--actor_learning_rate", "0", "--target_modules", "q_proj", "lm_head")
-    done = launch(tmp_path / "run", "--max_samples", str(PROMPTS_A_STEP), *overrides)
-    assert done.returncode != 0
-    log = (tmp_path / "run" / "train.log").read_text()
-    assert "lm_head.weight lands in a ParallelLMHead" in log
-    assert marked_processes(str(tmp_path / "run")) == []
