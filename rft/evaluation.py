@@ -58,27 +58,27 @@ def read_problems(path: str | Path) -> list[dict]:
     return problems
 
 
-def graded(problem: dict, sample: dict, index: int, channel: str | None) -> dict:
-    """One sample with the grader's verdict of today; `channel` is what the prompt left open (`rft.grading`).
+def record(problem: dict, sample: dict, channel: str | None) -> dict:
+    """One sample of a problem, graded; `channel` is the Harmony channel that the prompt left open (`rft.grading`).
 
     Args:
         problem: with `id` and `label`.
-        sample: `response` (special tokens kept), `tokens`, `finish` (vLLM's finish reason).
+        sample: `prompt` (digest), `index`, `response` (special tokens kept), `tokens`, `finish` (vLLM's reason).
     """
-    verdict = grade(sample["response"], problem["label"], channel)
-    return {
-        "id": problem["id"],
-        "index": index,
-        "label": problem["label"],
-        "response": sample["response"],
-        "channel": channel,
+    kept = {key: sample[key] for key in ("prompt", "index", "response", "tokens")}
+    given = {"id": problem["id"], "label": problem["label"], "channel": channel}
+    return graded({**given, **kept, "truncated": sample["finish"] == "length"})
+
+
+def graded(record: dict) -> dict:
+    """A record with the verdict of the grader of today; needs `response`, `label` and `channel`."""
+    verdict = grade(record["response"], record["label"], record["channel"])
+    return record | {
         "answer": verdict.answer,
         "correct": verdict.correct,
         "correct_lenient": verdict.correct_lenient,
         "has_boxed": verdict.has_boxed,
         "label_valid": verdict.label_valid,
-        "truncated": sample["finish"] == "length",
-        "tokens": sample["tokens"],
     }
 
 

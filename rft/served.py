@@ -24,7 +24,7 @@ def backends(worker) -> dict[str, str]:
 
     For `LLM.collective_rpc(backends)`. Published scores differ by the mixture-of-experts backend (vLLM #29539).
     """
-    found = {"device": str(worker.device)}
+    found = {"device": str(next(worker.model_runner.get_model().parameters()).device)}
     for module in worker.model_runner.get_model().modules():
         method, attention = getattr(module, "quant_method", None), getattr(module, "attn_backend", None)
         if hasattr(method, "mxfp4_backend"):

@@ -51,7 +51,8 @@ def load_reference(base: Path, device: str):
     model = AutoModelForCausalLM.from_pretrained(
         base, attn_implementation="eager", torch_dtype=torch.bfloat16, **options
     )
-    return model.to(device).eval()
+    # All of it: transformers keeps some weights in float32, and the trainer does not.
+    return model.to(device, torch.bfloat16).eval()
 
 
 def reference_log_probs(model, sequences: list[tuple[list[int], int]]) -> torch.Tensor:

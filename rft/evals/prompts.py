@@ -1,7 +1,6 @@
 """What the model is asked: problems rendered and tokenised as OpenRLHF's single-turn executor does it."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ class Prompt(NamedTuple):
 
     text: str
     tokens: list[int]
-    digest: str  # of the tokens: template, system prompt and reasoning effort are in it
+    digest: str  # of the text: template, system prompt and reasoning effort are in it
     channel: str | None  # Harmony channel that the prompt leaves open
 
 
@@ -61,9 +60,13 @@ def render(tokenizer, problems: list[dict], system_prompt: str | None, effort: s
             messages = [{"role": "system", "content": system_prompt}, *messages]
         rendered = text(messages, effort)
         tokens = tokenizer(rendered, add_special_tokens=False)["input_ids"]
-        digest = hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:32]
-        prompts.append(Prompt(rendered, tokens, digest, open_channel(rendered)))
+        prompts.append(Prompt(rendered, tokens, digest(rendered), open_channel(rendered)))
     return prompts
+
+
+def digest(text: str) -> str:
+    """Identity of a rendered prompt; its tokens follow from it and from the tokenizer, which is part of the base."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def require_short(problems: list[dict], prompts: list[Prompt], limit: int) -> None:

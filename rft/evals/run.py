@@ -13,7 +13,7 @@ from rft.evals import cache, sampling
 from rft.evals.compare import add_comparisons
 from rft.evals.models import Model, adapter_digest, content
 from rft.evals.prompts import Prompt, load_tokenizer, render, require_short
-from rft.evaluation import MODES, graded, read_problems, summarize, tree_digest
+from rft.evaluation import MODES, read_problems, record, summarize, tree_digest
 
 RFT = Path(overlay.__file__).resolve().parents[1]
 # What decides a sample besides weights, prompt and sampling parameters; grading and reports do not.
@@ -97,7 +97,7 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
         for path, asked in problems.items():
             rendered = prompts[model.base, path]
             records = [
-                graded(problem, state["samples"][prompt.digest, index], index, prompt.channel)
+                record(problem, state["samples"][prompt.digest, index], prompt.channel)
                 for problem, prompt in zip(asked, rendered, strict=True)
                 for index in range(samples)
             ]

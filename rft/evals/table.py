@@ -1,12 +1,16 @@
 """Results on the terminal; every row names its mode and dataset."""
 
+import sys
+
 from rich.console import Console
 from rich.table import Table
+
+WIDTH = 160
 
 
 def print_results(results: list[dict], console: Console | None = None) -> None:
     """One row a metric, then the paired comparisons and the notes."""
-    console = console or Console()
+    console = console or wide_console()
     table = Table(title="post-hoc evaluation")
     for column in ("model", "kind", "dataset", "metric", "value", "95% interval", "n", "truncated", "mean tokens"):
         table.add_column(column, overflow="fold")
@@ -25,6 +29,11 @@ def print_results(results: list[dict], console: Console | None = None) -> None:
         if r["ungradable"]:
             left_out = f"{r['model']} on {r['dataset']}: {r['ungradable']} problems left out, their labels do not parse"
             console.print(left_out, style="yellow", highlight=False)
+
+
+def wide_console() -> Console:
+    """The terminal; a file or pipe has no width of its own, and rich's 80 columns would fold every name."""
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
 
 
 def print_comparisons(results: list[dict], console: Console) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import random
-import subprocess
+import runpy
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_sampling_names_every_number_by_its_mode():
     # p1 is a tie of 4 against 4, drawn; p2 has one right vote of eight.
     assert values == {"sampling_pass@8": 0.75, "sampling_avg@8": 13 / 32, "sampling_maj@8": 1.5 / 4}
     assert summary["sampling_pass@8"] == 0.75 and summary["n"] == 4 and summary["samples_per_problem"] == 8
-    assert summary["tokens"] == {"min": 10, "p25": 12, "p50": 14, "p75": 15, "p90": 16, "max": 17}
+    assert summary["tokens"] == {"min": 10, "p25": 12, "p50": 14, "p75": 15, "p90": 17, "max": 17}
 
 
 def test_pass_at_8_of_more_samples_is_unbiased():
@@ -217,27 +217,35 @@ def test_grading_again_takes_the_label_and_grader_of_today(filled):
     assert evaluate([model], [dataset], settings)[0]["greedy_pass@1"] == 1.0
 
 
-def command(*options: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "eval/eval_posthoc.py", *options], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """A script of eval/ in this process: exit status, standard output and standard error."""
+
+    def run(script: str, *options: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [f"{script}.py", *options])
+        capsys.readouterr()
+        status = runpy.run_path(str(ROOT / "eval" / f"{script}.py"), run_name="script")["main"]()
+        return status, *capsys.readouterr()
+
+    return run
 
 
-def test_command_writes_table_json_and_page_from_the_cache(filled, tmp_path):
+def test_command_writes_table_json_and_page_from_the_cache(filled, tmp_path, command):
     model, dataset, settings = filled
     out, html = tmp_path / "new" / "out.json", tmp_path / "out.html"
     options = ("--max-tokens", "8", "--max-prompt-tokens", "128", "--cache", str(settings.cache))
-    done = command(
-        "--model", f"base={model.path}", "--dataset", str(dataset), *options, "--output", str(out), "--html", str(html)
+    options += ("--output", str(out), "--html", str(html))
+    status, shown, errors = command(
+        "eval_posthoc", "--model", f"base={model.path}", "--dataset", str(dataset), *options
     )
-    assert done.returncode == 0, done.stderr
-    assert "greedy_pass@1" in done.stdout and "sums.jsonl" in done.stdout and "4 problems" in done.stdout
+    assert status == 0, errors
+    assert "greedy_pass@1" in shown and "sums.jsonl" in shown and "4 problems" in shown
     (written,) = json.loads(out.read_text())
     assert written["greedy_pass@1"] == 0.75 and written["template"] and "Reasoning: low" in written["first_prompt"]
     assert Page(html.read_text()).fetched == []
 
 
-def test_command_refuses_with_one_message_and_leaves_the_old_output(filled, tmp_path):
+def test_command_refuses_with_one_message_and_leaves_the_old_output(filled, tmp_path, command):
     model, dataset, _ = filled
     out = tmp_path / "out.json"
     out.write_text("[]")
@@ -248,8 +256,8 @@ def test_command_refuses_with_one_message_and_leaves_the_old_output(filled, tmp_
         (("--dataset", str(tmp_path / "absent.jsonl")), "found no file"),
         (("--merge", "bf16"), "--merge-output"),
     ):
-        done = command(*fine, *options)
-        assert done.returncode == 2
-        assert done.stderr.startswith("eval_posthoc: ") and len(done.stderr.strip().splitlines()) == 1
-        assert message in done.stderr
+        status, _, errors = command("eval_posthoc", *fine, *options)
+        assert status == 2
+        assert errors.startswith("eval_posthoc: ") and len(errors.splitlines()) == 1
+        assert message in errors
         assert out.read_text() == "[]"
