@@ -123,7 +123,7 @@ def test_sampling_mode_has_a_seed_a_sample_whatever_the_batch(checkpoint, datase
     assert sum(runs[0][key] == runs[1][key] for key in runs[0]) >= 14  # bf16 rows round by their neighbours
 
 
-def test_full_disk_stops_with_the_samples_kept(checkpoint, dataset, tmp_path, monkeypatch, capsys):
+def test_full_disk_stops_with_the_samples_kept(checkpoint, dataset, tmp_path, monkeypatch, capfd):
     kept, append = [], cache.append
 
     def append_until_full(file, header, lines):
@@ -138,7 +138,7 @@ def test_full_disk_stops_with_the_samples_kept(checkpoint, dataset, tmp_path, mo
     options += ["--output", str(out), "--max-tokens", "16", "--max-prompt-tokens", "128"]
     monkeypatch.setattr(sys, "argv", ["eval_posthoc.py", *options])
     assert runpy.run_path(str(ROOT / "eval" / "eval_posthoc.py"), run_name="script")["main"]() == 2
-    assert "free space and run the same command again" in capsys.readouterr().err
+    assert "free space and run the same command again" in capfd.readouterr().err
     assert not out.exists()
     (file,) = (tmp_path / "cache").iterdir()
     assert len(cache.read_samples(file)[1]) == 5
@@ -182,3 +182,48 @@ def test_merged_model_is_the_served_adapter(checkpoint, adapters, dataset, tmp_p
     reference = probe.adapter_log_probs(probe.load_reference(model.base, "cpu"), model.path, sequences)
     from_disk = probe.reference_log_probs(probe.load_reference(merged.base, "cpu"), sequences)
     assert (from_disk - reference).abs().mean() < 0.02
+
+
+LOCAL_TASK = """
+task: local_sums
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {data}}}}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{{{question}}}}"
+doc_to_target: "{{{{answer}}}}"
+generation_kwargs: {{until: ["<|end|>"], max_gen_toks: 12}}
+metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}]
+"""
+
+
+def test_lm_eval_task_runs_on_the_served_adapter(checkpoint, adapters, tmp_path, monkeypatch, capfd):
+    """Questions whose answer is what the adapter itself says: right for the adapter, wrong for the base."""
+    pytest.importorskip("lm_eval")
+    (model,) = checked([("tuned", adapters["tuned"])])
+    questions, tokenizer = ["1+2=", "7+8=", "3+3="], load_tokenizer(checkpoint)
+    server = Server(512, {model.base: [tokenizer(q)["input_ids"] for q in questions]}, reference=None)
+    try:
+        llm, _, _ = server.serve(model)
+        from vllm import SamplingParams
+
+        greedy = SamplingParams(temperature=0, max_tokens=12, stop=["<|end|>"])
+        tokens = [{"prompt_token_ids": tokenizer(q, add_special_tokens=False)["input_ids"]} for q in questions]
+        answers = [output.outputs[0].text for output in llm.generate(tokens, greedy, use_tqdm=False)]
+    finally:
+        server.close()
+    data = tmp_path / "sums.jsonl"
+    rows = [{"question": q, "answer": a} for q, a in zip(questions, answers, strict=True)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "local_sums.yaml").write_text(LOCAL_TASK.format(data=data))
+    out = tmp_path / "out.json"
+    options = ["--model", f"base={checkpoint}", "--model", f"tuned={adapters['tuned']}", "--task", "local_sums:0"]
+    options += ["--include", str(tmp_path / "tasks"), "--max-model-len", "512", "--output", str(out)]
+    monkeypatch.setattr(sys, "argv", ["eval_lm_eval.py", *options])
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    assert runpy.run_path(str(ROOT / "eval" / "eval_lm_eval.py"), run_name="script")["main"]() == 0
+    base, tuned = json.loads(out.read_text())
+    assert tuned["results"]["local_sums"]["exact_match,none"] == 1.0
+    assert base["results"]["local_sums"]["exact_match,none"] < 1.0
+    assert tuned["served"]["probe"]["moved"] > 0 and "local_sums" in capfd.readouterr().out
