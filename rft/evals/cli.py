@@ -46,9 +46,16 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(args: argparse.Namespace, **more):
-    """`rft.evals.run.Settings` of parsed options. Raises ValueError where the system prompt's file is not there."""
+    """`rft.evals.run.Settings` of parsed options.
+
+    Raises ValueError where the system prompt's file is not there, or the platform cannot serve as asked.
+    """
+    import torch
+
     from rft.evals.run import Settings
 
+    if args.serve == "native" and not torch.cuda.is_available():
+        raise ValueError("found no CUDA device; vLLM's own LoRA of gpt-oss needs one; use --serve sync")
     system_prompt = args.system_prompt
     if system_prompt and system_prompt.startswith("@"):
         file = Path(system_prompt[1:])

@@ -35,6 +35,7 @@ def draw(llm, requests: list[Request], sampling: dict, keep: Callable[[dict], No
         keep: called with `prompt`, `index`, `response` (special tokens kept), `tokens`, `finish`.
         lora_request: vLLM's, where the engine serves the adapter natively.
     """
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from vllm import SamplingParams
 
@@ -56,7 +57,7 @@ def draw(llm, requests: list[Request], sampling: dict, keep: Callable[[dict], No
             )
             engine.add_request(name, {"prompt_token_ids": request.tokens}, params, lora_request=lora_request)
             waiting[name] = request
-        with Progress(*columns, disable=None) as progress:
+        with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task("", total=len(order))
             while engine.has_unfinished_requests():
                 for output in engine.step():
