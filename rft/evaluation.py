@@ -110,7 +110,7 @@ def summarize(records: list[dict], mode: str) -> dict:
     passed = [pass_at_k(len(group), c, k) for group, c in zip(groups, counts, strict=True)]
     metrics = {mode: _metric(passed)}
     if samples > 1:
-        metrics[f"{family}_avg@{samples}"] = _metric([c / samples for c in counts])
+        metrics[share_of_correct(mode, samples)] = _metric([c / samples for c in counts])
         votes = [majority_at_n([(r["answer"], r["correct"]) for r in group]) for group in groups]
         metrics[f"{family}_maj@{samples}"] = _metric(votes)
     if mode.startswith("nondet_proxy"):
@@ -131,6 +131,11 @@ def summarize(records: list[dict], mode: str) -> dict:
         "mean_tokens": sum(r["tokens"] for r in kept) / len(kept),
         "tokens": quantiles([r["tokens"] for r in kept]),
     }
+
+
+def share_of_correct(mode: str, samples: int) -> str:
+    """Name of the share of correct samples in a mode: the mode's own with one sample a problem."""
+    return mode if samples == 1 else f"{mode.split('_pass@')[0]}_avg@{samples}"
 
 
 def quantiles(numbers: list[int]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Every model against the first one, problem by problem, with one correction over all comparisons of a report."""
 
 from rft.evals.paired import compare
-from rft.evaluation import by_problem
+from rft.evaluation import by_problem, share_of_correct
 from rft.stats import holm, least_detectable_gain
 
 SMALL = 100  # problems; below, a single one moves the number by more than a point
@@ -10,9 +10,10 @@ SMALL = 100  # problems; below, a single one moves the number by more than a poi
 def add_comparisons(results: list[dict], seed: int = 0, baseline: str | None = None) -> list[dict]:
     """The results with `versus` (paired, against `baseline`) and, for small sets, a `note`.
 
-    `versus`: `baseline`, `mode`, `dataset`, `difference` of the share of correct samples, `interval95` (bootstrap over
-    problems), `p_value` (exact sign-flip), `p_holm` (Holm over every comparison here, A/A runs left out), `won`,
-    `lost`, `tied`, `mcnemar_p` (None unless every problem has one outcome), `flips` (ids).
+    `versus`: `baseline`, `mode`, `metric` (what is compared: the share of correct samples, under its name), `dataset`,
+    `difference`, `interval95` (bootstrap over problems), `p_value` (exact sign-flip), `p_holm` (Holm over every
+    comparison here, A/A runs left out), `won`, `lost`, `tied`, `mcnemar_p` (None unless every problem has one outcome),
+    `flips` (ids).
 
     Raises:
         ValueError: the baseline is not there, or ran on other problems, in another mode, or with other prompts.
@@ -55,6 +56,7 @@ def versus(base: dict, result: dict, seed: int) -> dict:
     return {
         "baseline": base["model"],
         "mode": result["mode"],
+        "metric": share_of_correct(result["mode"], result["samples_per_problem"]),
         "dataset": result["dataset"],
         "difference": paired.difference,
         "interval95": list(paired.interval95),

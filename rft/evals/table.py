@@ -39,14 +39,15 @@ def wide_console() -> Console:
 def print_comparisons(results: list[dict], console: Console) -> None:
     """Paired differences against the baseline, the A/A run among them where there is one."""
     table = Table(title="against the first model, problem by problem")
-    for column in ("model", "dataset", "mode", "difference", "95% interval", "won", "lost", "p", "p (Holm)", "McNemar"):
+    tests = ("difference", "95% interval", "won", "lost", "p", "p (Holm)", "McNemar")
+    for column in ("model", "dataset", "metric", *tests):
         table.add_column(column, overflow="fold")
     for r in results:
         if "versus" not in r:
             continue
         v = r["versus"]
         table.add_row(
-            f"{r['model']} - {v['baseline']}", v["dataset"], v["mode"], f"{100 * v['difference']:+.1f}",
+            f"{r['model']} - {v['baseline']}", v["dataset"], v["metric"], f"{100 * v['difference']:+.1f}",
             f"{100 * v['interval95'][0]:+.1f} to {100 * v['interval95'][1]:+.1f}", str(v["won"]), str(v["lost"]),
             p_value(v["p_value"]), p_value(v["p_holm"]), p_value(v["mcnemar_p"]),
         )  # fmt: skip

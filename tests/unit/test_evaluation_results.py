@@ -99,6 +99,8 @@ def test_models_are_compared_problem_by_problem_with_one_correction():
 def test_mcnemar_is_not_computed_from_several_samples():
     results = add_comparisons([result(n, [8, 0], 8, "sampling_pass@8") for n in ("a", "b")])
     assert results[1]["versus"]["mcnemar_p"] is None
+    # What is compared is the share of correct samples, and is called so.
+    assert results[1]["versus"]["metric"] == "sampling_avg@8"
 
 
 def test_runs_that_differ_in_more_than_the_model_are_not_compared():
