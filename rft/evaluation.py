@@ -1,83 +1,158 @@
-"""Evaluate a policy on a problem file: the mode and the dataset are part of every number."""
+"""Problems in, graded records and summaries out: the mode and the dataset are part of every number."""
 
 import hashlib
 import json
 from pathlib import Path
 
-from rft.grading import grade, open_channel
-from rft.stats import wilson_interval
+from rft.grading import grade
+from rft.stats import majority_at_n, mean_interval, pass_at_k, wilson_interval
 
-MODES = {"greedy_pass@1": {"temperature": 0.0, "n": 1}}
+# Never compared across modes. `n` samples a problem unless told otherwise; k of pass@k is in the name.
+MODES = {
+    "greedy_pass@1": {"temperature": 0.0, "n": 1},
+    "sampling_pass@8": {"temperature": 0.6, "n": 8},
+    "nondet_proxy_pass@8": {"temperature": 0.0, "n": 8},
+}
+FIELDS = {"input": list, "label": str, "id": str}
+REMAKE = "wanted a JSONL of problems (input, label, id); make it with data/prepare_*.py or correct the path"
 
 
 def read_problems(path: str | Path) -> list[dict]:
-    """Problems of a JSONL file: each with `input` (chat messages), `label` (string) and `id`.
+    """Problems of a JSONL file: each with `input` (chat messages), `label` (string) and `id`, unique in the file.
 
     Raises:
-        ValueError: file, line and field of the first thing that is missing or of the wrong kind.
+        ValueError: file, line and field of the first thing that is missing, doubled or of the wrong kind.
     """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"found no file {path}; wanted a JSONL of problems (input, label, id)")
-    text, problems = path.read_text(encoding="utf-8"), []
-    if not text.strip():
-        raise ValueError(f"{path}: no problems in the file")
-    # Not splitlines: a JSON string may hold U+2028 and its kin, as scraped mathematics does.
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        raise ValueError(f"found no file {path}; {REMAKE}")
+    content, problems, lines = path.read_bytes(), [], {}
+    if not content.strip():
+        raise ValueError(f"{path}: no problems in the file; {REMAKE}")
+    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
+        where = f"{path}, line {number}"
         try:
-            problem = json.loads(line)
+            problem = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{where}: found byte 0x{line[error.start]:02x} that is not UTF-8 (byte {error.start + 1} of the "
+                "line); wanted one encoding throughout; make the file again, or convert it with iconv -t utf-8"
+            ) from None
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error.msg})") from None
-        for field, kind in (("input", list), ("label", str), ("id", str)):
+            raise ValueError(f"{where}: not JSON ({error.msg}); {REMAKE}") from None
+        for field, kind in FIELDS.items():
             found = problem.get(field) if isinstance(problem, dict) else problem
-            if not isinstance(problem, dict) or not isinstance(found, kind):
-                raise ValueError(f"{path}, line {number}: field {field!r} is {found!r}, wanted a {kind.__name__}")
+            if not isinstance(problem, dict) or not isinstance(found, kind) or not found:
+                columns = f" (fields here: {', '.join(problem)})" if isinstance(problem, dict) else ""
+                raise ValueError(
+                    f"{where}: field {field!r} is {found!r}, wanted a {kind.__name__} that is not empty{columns}; "
+                    "make the file with data/prepare_*.py"
+                )
+        if problem["id"] in lines:
+            raise ValueError(
+                f"{where}: found id {problem['id']!r}, as on line {lines[problem['id']]}; wanted one problem an id; "
+                "remove or rename one of them"
+            )
+        lines[problem["id"]] = number
         problems.append(problem)
     return problems
 
 
-def generate(llm, problems: list[dict], mode: str, max_tokens: int) -> list[dict]:
-    """One graded record per problem: `id`, `label`, `response`, `answer`, `correct`, `truncated`, `tokens`.
+def record(problem: dict, sample: dict, channel: str | None) -> dict:
+    """One sample of a problem, graded; `channel` is the Harmony channel that the prompt left open (`rft.grading`).
 
-    Prompts are rendered and tokenised as OpenRLHF's single-turn executor does it, so that training and evaluation
-    see the same tokens.
+    Args:
+        problem: with `id` and `label`.
+        sample: `prompt` (digest), `index`, `response` (special tokens kept), `tokens`, `finish` (vLLM's reason).
     """
-    from vllm import SamplingParams
+    kept = {key: sample[key] for key in ("prompt", "index", "response", "tokens")}
+    given = {"id": problem["id"], "label": problem["label"], "channel": channel}
+    return graded({**given, **kept, "truncated": sample["finish"] == "length"})
 
-    tokenizer = llm.get_tokenizer()
-    prompts = [tokenizer.apply_chat_template(p["input"], tokenize=False, add_generation_prompt=True) for p in problems]
-    tokens = [{"prompt_token_ids": tokenizer(p, add_special_tokens=False)["input_ids"]} for p in prompts]
-    params = SamplingParams(max_tokens=max_tokens, skip_special_tokens=False, **MODES[mode])
-    records = []
-    for problem, prompt, output in zip(problems, prompts, llm.generate(tokens, params, use_tqdm=True), strict=True):
-        completion = output.outputs[0]
-        response = tokenizer.decode(completion.token_ids, skip_special_tokens=False)
-        verdict = grade(response, problem["label"], open_channel(prompt))
-        records.append(
-            {
-                "id": problem["id"],
-                "label": problem["label"],
-                "response": response,
-                "answer": verdict.answer,
-                "correct": verdict.correct,
-                "truncated": completion.finish_reason == "length",
-                "tokens": len(completion.token_ids),
-            }
-        )
-    return records
+
+def graded(record: dict) -> dict:
+    """A record with the verdict of the grader of today; needs `response`, `label` and `channel`."""
+    verdict = grade(record["response"], record["label"], record["channel"])
+    return record | {
+        "answer": verdict.answer,
+        "correct": verdict.correct,
+        "correct_lenient": verdict.correct_lenient,
+        "has_boxed": verdict.has_boxed,
+        "label_valid": verdict.label_valid,
+    }
+
+
+def by_problem(records: list[dict]) -> dict[str, list[dict]]:
+    """The records of each problem id, without problems whose label cannot be graded."""
+    groups = {}
+    for record in records:
+        if record.get("label_valid", True):
+            groups.setdefault(record["id"], []).append(record)
+    return groups
 
 
 def summarize(records: list[dict], mode: str) -> dict:
-    """The accuracy under its mode's name, with n and a 95% Wilson interval, and the response's shape."""
-    n, hits = len(records), sum(r["correct"] for r in records)
-    low, high = wilson_interval(hits, n)
+    """Every number of one run on one dataset, each under a name that says its mode.
+
+    Returns:
+        The mode's own value under its name with `interval95`; `n` problems; `metrics`, by name, each `value` and
+        `interval95`; shares over samples: `truncated`, `has_boxed`, `no_answer`, `lenient` (accuracy of the lenient
+        profile), `mean_tokens`, `tokens` quantiles; `ungradable`, problems left out because of their label.
+
+    Raises:
+        ValueError: no problem has a label that can be graded.
+    """
+    groups = list(by_problem(records).values())
+    if not groups:
+        raise ValueError(f"{mode}: found no label that can be graded; wanted answers in the field 'label'")
+    samples, family, k = len(groups[0]), mode.split("_pass@")[0], int(mode.split("@")[1])
+    counts = [sum(r["correct"] for r in group) for group in groups]
+    passed = [pass_at_k(len(group), c, k) for group, c in zip(groups, counts, strict=True)]
+    metrics = {mode: _metric(passed)}
+    if samples > 1:
+        metrics[share_of_correct(mode, samples)] = _metric([c / samples for c in counts])
+        votes = [majority_at_n([(r["answer"], r["correct"]) for r in group]) for group in groups]
+        metrics[f"{family}_maj@{samples}"] = _metric(votes)
+    if mode.startswith("nondet_proxy"):
+        same = [float(len({r["response"] for r in group}) == 1) for group in groups]
+        metrics[f"{family}_identical@{samples}"] = _metric(same)
+    kept = [record for group in groups for record in group]
     return {
-        mode: hits / n,
-        "n": n,
-        "interval95": [low, high],
-        "truncated": sum(r["truncated"] for r in records) / n,
-        "mean_tokens": sum(r["tokens"] for r in records) / n,
+        mode: metrics[mode]["value"],
+        "n": len(groups),
+        "interval95": metrics[mode]["interval95"],
+        "samples_per_problem": samples,
+        "metrics": metrics,
+        "ungradable": len({r["id"] for r in records}) - len(groups),
+        "truncated": _share(kept, "truncated"),
+        "has_boxed": _share(kept, "has_boxed"),
+        "lenient": _share(kept, "correct_lenient"),
+        "no_answer": sum(r.get("answer") is None for r in kept) / len(kept),
+        "mean_tokens": sum(r["tokens"] for r in kept) / len(kept),
+        "tokens": quantiles([r["tokens"] for r in kept]),
     }
+
+
+def share_of_correct(mode: str, samples: int) -> str:
+    """Name of the share of correct samples in a mode: the mode's own with one sample a problem."""
+    return mode if samples == 1 else f"{mode.split('_pass@')[0]}_avg@{samples}"
+
+
+def quantiles(numbers: list[int]) -> dict[str, int]:
+    """Minimum, quartiles, 90th percentile and maximum, each one of the numbers (nearest rank)."""
+    ranked, places = sorted(numbers), {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
+    return {name: ranked[round(place * (len(ranked) - 1))] for name, place in places.items()}
+
+
+def _metric(values: list[float]) -> dict:
+    """Mean and 95% interval over problems: Wilson's for outcomes of 0 and 1, Student's t for shares between."""
+    binary = all(value in (0, 1) for value in values)
+    interval = wilson_interval(round(sum(values)), len(values)) if binary else mean_interval(values)
+    return {"value": sum(values) / len(values), "interval95": list(interval)}
+
+
+def _share(records: list[dict], field: str) -> float:
+    return sum(bool(record.get(field)) for record in records) / len(records)
 
 
 def tree_digest(path: str | Path) -> str:

@@ -19,6 +19,21 @@ def read_layer(worker, layer: int) -> dict[str, torch.Tensor]:
     return {name: getattr(attention, name).weight.detach().cpu() for name in ("qkv_proj", "o_proj")}
 
 
+def backends(worker) -> dict[str, str]:
+    """Which kernels a vLLM worker computes with: `device`, `attention`, and `mxfp4` where experts are quantised.
+
+    For `LLM.collective_rpc(backends)`. Published scores differ by the mixture-of-experts backend (vLLM #29539).
+    """
+    found = {"device": str(next(worker.model_runner.get_model().parameters()).device)}
+    for module in worker.model_runner.get_model().modules():
+        method, attention = getattr(module, "quant_method", None), getattr(module, "attn_backend", None)
+        if hasattr(method, "mxfp4_backend"):
+            found["mxfp4"] = str(method.mxfp4_backend)
+        if attention is not None:
+            found["attention"] = attention.get_name()
+    return found
+
+
 def merged(base: torch.Tensor, layer: dict, buffer: torch.Tensor, compute: torch.dtype = torch.float32) -> torch.Tensor:
     """`bf16(W0 + scaling · B @ A)` of one whole matrix, shape (out, in), on the buffer's device.
 

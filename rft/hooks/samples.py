@@ -10,13 +10,14 @@ from rft.grading import grade, open_channel
 EXTRACTION = {2.0: "boxed", 1.0: "last number", 0.0: "none"}
 
 
-def write_samples(global_step: int, samples: list, tokenizer) -> None:
-    """Write `$SAMPLES_LOG_DIR/samples_step<N>.jsonl` whole; does nothing when the variable is unset.
+def write_samples(global_step: int, samples: list, tokenizer, kind: str = "samples") -> None:
+    """Write `$SAMPLES_LOG_DIR/<kind>_step<N>.jsonl` whole; does nothing when the variable is unset.
 
     Args:
         global_step: the step that trained on these samples, from 1.
         samples: OpenRLHF `Experience`s of one sample each, in the order of the prompts.
         tokenizer: decodes the response, special tokens kept.
+        kind: `samples` of training, or `eval_samples` of an evaluation in the loop.
 
     Each line: `prompt`, `response`, `label`, `reward`, `prompt_tokens`, `response_tokens`, `extracted_answer` and
     `extraction` (`boxed`, `last number`, `none`) as `rft.grading` sees the response, then every number and text that
@@ -25,7 +26,7 @@ def write_samples(global_step: int, samples: list, tokenizer) -> None:
     directory = os.environ.get("SAMPLES_LOG_DIR")
     if not directory:
         return
-    path = Path(directory) / f"samples_step{global_step}.jsonl"
+    path = Path(directory) / f"{kind}_step{global_step}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text("".join(sample_line(sample, tokenizer) for sample in samples), encoding="utf-8")

@@ -58,7 +58,7 @@ def test_numeric_only_takes_numbers_in_any_wrapping():
 
 
 def test_summary_carries_its_mode_and_interval():
-    records = [{"correct": i < 30, "truncated": False, "tokens": 10} for i in range(40)]
+    records = [{"id": str(i), "correct": i < 30, "truncated": False, "tokens": 10} for i in range(40)]
     summary = summarize(records, "greedy_pass@1")
     assert summary["greedy_pass@1"] == 0.75
     assert summary["n"] == 40

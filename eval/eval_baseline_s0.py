@@ -1,0 +1,63 @@
+#!/usr/bin/env python
+"""Evaluate the base model before training: the number that every checkpoint is compared with.
+
+Beside the accuracy it answers the questions that decide how to train: does the model box its answers, is it cut, is
+there anything to learn and anything to learn from.
+
+    python eval/eval_baseline_s0.py --model MODEL_DIR --dataset ood_probe.jsonl --output RUN/evals/baseline_s0.json
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rft.evals import cli
+from rft.evals.models import checked
+
+NAME = "s0"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True, metavar="MODEL_DIR")
+    parser.add_argument("--dataset", action="append", required=True, type=Path, metavar="FILE.jsonl")
+    cli.add_sampling_options(parser)
+    parser.add_argument("--noise-floor", action="store_true", help="evaluate it twice (A/A)")
+    cli.add_output_options(parser)
+    return cli.guarded("eval_baseline_s0", run, parser.parse_args())
+
+
+def run(args: argparse.Namespace) -> int:
+    from rft.evals.run import evaluate
+
+    cli.require_writable(args)
+    settings = cli.settings(args, noise_floor=args.noise_floor)
+    settings.drawn()
+    (model,) = checked([(NAME, args.model)])
+    if model.kind == "adapter":
+        raise ValueError(f"found an adapter in {args.model}; the baseline is the model before training; pass its base")
+    results = evaluate([model], args.dataset, settings)
+    cli.report(results, args)
+    for result in results:
+        for line in advice(result):
+            print(f"{result['dataset']}, {result['mode']}: {line}")
+    return 0
+
+
+def advice(result: dict) -> list[str]:
+    """What the baseline says about the training to come. Thresholds: reference section 12."""
+    boxed, cut, value = result["has_boxed"], result["truncated"], result[result["mode"]]
+    lines = [
+        f"{100 * boxed:.1f}% boxed: {'no SFT needed' if boxed >= 0.95 else 'below 95%, so train the format first'}"
+    ]
+    if cut > 0.5:
+        lines.append(f"{100 * cut:.1f}% truncated: raise --max-tokens before comparing anything")
+    if value in (0, 1):
+        lines.append(
+            f"accuracy {value:.0f}: no problem tells checkpoints apart; use a {'hard' if value else 'easi'}er set"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

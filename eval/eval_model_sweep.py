@@ -1,0 +1,93 @@
+#!/usr/bin/env python
+"""Compare the checkpoints of a run: all of them on the OOD probe, then the best ones and the baseline on the rest.
+
+Stage 1 ranks by the probe with greedy_pass@1. Choosing the highest of many flatters it, so stage 2 measures the chosen
+ones anew, on other problems or with other samples.
+
+    python eval/eval_model_sweep.py --baseline base=MODEL_DIR --checkpoints RUN/checkpoints --probe ood.jsonl \\
+        --dataset aime.jsonl --keep 2 --output sweep.json
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from rft.evals import cli
+from rft.evals.models import checked
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--baseline", required=True, type=cli.named_path, metavar="NAME=PATH")
+    parser.add_argument("--model", action="append", default=[], type=cli.named_path, metavar="NAME=PATH")
+    parser.add_argument("--checkpoints", type=Path, metavar="DIR", help="every adapter below this folder, by step")
+    parser.add_argument("--probe", required=True, type=Path, metavar="FILE.jsonl", help="OOD probe of stage 1")
+    parser.add_argument("--dataset", action="append", default=[], type=Path, metavar="FILE.jsonl", help="of stage 2")
+    parser.add_argument("--keep", type=int, default=2, help="checkpoints that go on to stage 2")
+    parser.add_argument("--stage", type=int, choices=(1, 2), default=2, help="1: stop after the probe")
+    cli.add_sampling_options(parser, mode="sampling_pass@8")
+    cli.add_output_options(parser)
+    return cli.guarded("eval_model_sweep", run, parser.parse_args())
+
+
+def run(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from rft.evals.compare import add_comparisons
+    from rft.evals.run import evaluate
+    from rft.evals.table import print_results
+
+    cli.require_writable(args)
+    final = cli.settings(args)
+    final.drawn()
+    named = args.model + (found_adapters(args.checkpoints) if args.checkpoints else [])
+    if not named:
+        raise ValueError("found no checkpoint; wanted --model NAME=PATH or --checkpoints DIR")
+    if args.stage == 2 and not args.dataset:
+        raise ValueError("found no --dataset; stage 2 wants problems that did not choose the checkpoint; or --stage 1")
+    models = checked([args.baseline, *named], args.base)
+    first = replace(final, mode="greedy_pass@1", samples=None, temperature=None)
+    ranked = evaluate(models, [args.probe], first)
+    if args.stage == 1:
+        cli.report(ranked, args)
+        print_ranking(ranked)
+        return 0
+    print_results(ranked)
+    names = print_ranking(ranked)[: args.keep]
+    chosen = [models[0], *(model for model in models[1:] if model.name in names)]
+    cli.report(add_comparisons(ranked + evaluate(chosen, args.dataset, final)), args)
+    return 0
+
+
+def found_adapters(folder: Path) -> list[tuple[str, Path]]:
+    """Every adapter below a folder, named by its place there, in the order of the numbers in the names.
+
+    Raises ValueError where there is none.
+    """
+    places = sorted(
+        (file.parent for file in folder.rglob("adapter_config.json")),
+        key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(path))],
+    )
+    if not places:
+        raise ValueError(f"found no adapter below {folder}; wanted folders with adapter_config.json; check the path")
+    return [(str(path.relative_to(folder)) if path != folder else folder.name, path) for path in places]
+
+
+def print_ranking(results: list[dict]) -> list[str]:
+    """Print the checkpoints from best to worst on the probe, and return their names; ties keep their order."""
+    mode, dataset = results[0]["mode"], results[0]["dataset"]
+    ranked = sorted(results[1:], key=lambda r: -r[mode])
+    best = ranked[0]
+    low, high = best["interval95"]
+    print(f"best by {mode} on {dataset}: {best['model']} {best[mode]:.3f} ({low:.3f}-{high:.3f})")
+    near = [r["model"] for r in ranked[1:] if r["interval95"][1] >= best[mode]]
+    if near:
+        print(f"not told apart from it, since their intervals reach its value: {', '.join(near)}")
+    if (p := best["versus"]["p_holm"]) > 0.05:
+        print(f"not told apart from {results[0]['model']} either (p {p:.2g} after Holm): a larger probe must decide")
+    return [r["model"] for r in ranked]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

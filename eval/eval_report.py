@@ -1,0 +1,45 @@
+#!/usr/bin/env python
+"""Tables, JSON and one HTML page from results of earlier evaluations; --regrade grades their responses again.
+
+No engine and no model is needed, so this is how a mended grader or label reaches old numbers.
+
+    python eval/eval_report.py before.json after.json --html report.html
+    python eval/eval_report.py out.json --regrade --output out.regraded.json
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rft.evals import cli
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="+", type=Path, metavar="RESULT.json")
+    parser.add_argument("--baseline", metavar="NAME", help="compare the others with this model (default: the first)")
+    parser.add_argument("--regrade", action="store_true", help="grade every response again with the present grader")
+    cli.add_output_options(parser)
+    return cli.guarded("eval_report", run, parser.parse_args())
+
+
+def run(args: argparse.Namespace) -> int:
+    from rft.evals.compare import add_comparisons
+    from rft.evals.files import read_results, regrade
+    from rft.evals.run import grader
+
+    cli.require_writable(args)
+    results = read_results(args.results)
+    if args.regrade:
+        changed = regrade(results, grader())
+        for one in changed:
+            place = f"{one['model']} on {one['dataset']}, {one['id']} sample {one['index']}"
+            was, now = ("right" if one[side] else "wrong" for side in ("before", "after"))
+            print(f"{place}: answer {one['answer']!r} for {one['label']!r} was {was}, is {now}")
+        print(f"graded again: {len(changed)} of {sum(len(r['records']) for r in results)} verdicts changed")
+    cli.report(add_comparisons(results, baseline=args.baseline), args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

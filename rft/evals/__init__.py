@@ -1,0 +1,1 @@
+"""Evaluation: prompts, cached samples, probes of what is served, paired comparison, reports."""

