@@ -32,7 +32,7 @@ TYPES = {"math-word-problem": 631, "MCQ": 140, "proof": 110, "other": 15}
 SOURCES = {"olympiads": 200, "cn_k12": 270, "cn_contest": 30, "aops_forum": 70, "amc_aime": 5, "orca_math": 150,
            "synthetic_math": 150, "metamath": 10, "inequalities": 7, "number_theory": 4}  # fmt: skip
 KINDS = ("Algebra", "Geometry", "Number Theory", "Combinatorics", "Calculus", "Inequalities", "Logic and Puzzles")
-SYLLABLES = [a + b for a in "b d f g k l m n p r s t v z br tr st".split() for b in "a e i o u an er ol it".split()]
+SYLLABLES = [a + b for a in (*"bdfgklmnprstvz", "br", "tr", "st") for b in (*"aeiou", "an", "er", "ol", "it")]
 OTHER_ANSWERS = (
     "\\frac{{{}}}{{7}}",
     "{} \\text{{ cm}}",
@@ -81,13 +81,7 @@ def prose(rng: random.Random, vocabulary: list[str], length: int) -> str:
 def disguise(rng: random.Random, text: str, way: int) -> str:
     """A copy of a problem: 0 verbatim, 1 retyped, 2 embedded in other text, 3 with one word changed."""
     if way == 1:
-        return (
-            text.replace("\\frac", "\\dfrac")
-            .replace("$", " $ ")
-            .replace("  ", " ")
-            .upper()
-            .replace("\\DFRAC", "\\dfrac")
-        )
+        return text.replace("$", " $ ").upper().replace("\\FRAC", "\\dfrac")
     if way == 2:
         return f"Tom found this in an old book and asks for your help. {text} Write down each step."
     if way == 3:

@@ -100,7 +100,7 @@ def ngrams(listed: list[str], n: int) -> set[str]:
 
 
 def shingles(listed: list[str]) -> np.ndarray:
-    """Sorted distinct 5-grams of the UTF-8 bytes of the joined words, each packed in a uint64, so without collisions."""
+    """Sorted distinct 5-grams of the joined words' UTF-8 bytes, each packed in a uint64, so without collisions."""
     raw = np.frombuffer(" ".join(listed).encode("utf-8", "surrogatepass").ljust(5), dtype=np.uint8).astype(np.uint64)
     codes = np.zeros(len(raw) - 4, dtype=np.uint64)
     for i in range(5):

@@ -80,10 +80,8 @@ def _file(path: Path) -> Iterator[dict]:
 
 
 def _directory(path: Path) -> Iterator[dict]:
-    if (path / "state.json").is_file():
-        files = sorted(path.glob("data-*.arrow"))
-    else:
-        files = sorted(path.rglob("*.parquet"))
+    is_saved = (path / "state.json").is_file()  # by save_to_disk
+    files = sorted(path.glob("data-*.arrow") if is_saved else path.rglob("*.parquet"))
     if not files:
         raise ValueError(
             f"found neither parquet files nor a saved dataset in {path}; wanted one of them; correct --source"

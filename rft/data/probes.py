@@ -61,11 +61,11 @@ def make_probe_sets(sources: list[Path], pool: Path | None, exclude: list[Path],
 def external_sets(problems: list[Problem], seed: int) -> tuple[dict[str, list[dict]], Counter]:
     """`aime_eval.jsonl` and the OOD probes by name, and what was dropped by reason."""
     usable, dropped = usable_problems(problems)
-    held_out = sorted((p for p in usable if p.year is not None and p.year >= HELD_OUT_YEAR), key=aime_order)
+    held_out = sorted(filter(is_held_out, usable), key=aime_order)
     index = build_index(held_out)
     others, math = defaultdict(list), []
     for problem in sorted(usable, key=lambda p: priority(seed, p.id)):
-        if problem.year is not None and problem.year >= HELD_OUT_YEAR:
+        if is_held_out(problem):
             continue
         if copies(problem, index):
             dropped["copy of a held-out AIME problem"] += 1
@@ -88,9 +88,12 @@ def external_sets(problems: list[Problem], seed: int) -> tuple[dict[str, list[di
 
 
 def usable_problems(problems: Iterable[Problem]) -> tuple[list[Problem], Counter]:
-    """Problems with a label that the grader can grade, one for each canonical text; and drops by reason."""
+    """Problems with a label that the grader can grade, one for each canonical text; and drops by reason.
+
+    MATH and AIME have problems in common. Which of the copies stays does not depend on the order of the files.
+    """
     kept, dropped = {}, Counter()
-    for problem in problems:
+    for problem in sorted(problems, key=precedence):
         key = content_hash(problem.text)
         if problem.label is None:
             dropped["no answer"] += 1
@@ -107,6 +110,17 @@ def usable_problems(problems: Iterable[Problem]) -> tuple[list[Problem], Counter
             f"found id {twice[0]!r} for two different problems, wanted unique ids; correct one of the source files"
         )
     return list(kept.values()), dropped
+
+
+def precedence(problem: Problem) -> tuple:
+    """Sort key: held-out problems, then MATH's test problems, other AIMEs, the rest; each by id."""
+    if is_held_out(problem):
+        return 0, problem.id
+    return (1 if problem.id.startswith("math/test/") else 2 if problem.year else 3), problem.id
+
+
+def is_held_out(problem: Problem) -> bool:
+    return problem.year is not None and problem.year >= HELD_OUT_YEAR
 
 
 def aime_order(problem: Problem) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ def is_text(text: str) -> bool:
 
 
 def worked_solution(solution: str, label: str) -> str | None:
-    """A solution to imitate: it ends with `\\boxed{label}`. None where its last box is missing or states another answer.
+    """A solution that ends with `\\boxed{label}`; None where its last box is missing or states another answer.
 
     Where text follows the box, a closing line repeats the answer.
     """
