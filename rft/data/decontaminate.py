@@ -21,8 +21,9 @@ from .problems import Problem
 LONG, SHORT = 13, 8  # words in an n-gram
 CONTAINMENT = 0.5  # share of a problem's 8-grams, where a 13-gram is shared
 SHORT_CONTAINMENT = 0.8  # the same for evaluation problems below 13 words, which have no 13-gram
-JACCARD = 0.7
-PERMUTATIONS, BANDS = 125, 25  # bands of 5: a pair at Jaccard 0.7 is found with probability 0.99
+JACCARD = 0.7  # of a near duplicate with the same numbers or the same answer
+JACCARD_BOTH = 0.5  # with the same numbers and the same answer
+PERMUTATIONS, BANDS = 128, 32  # bands of 4: MinHash finds a pair at Jaccard 0.5 with probability 0.87, at 0.7 with 0.9998
 _DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 
 
@@ -36,6 +37,7 @@ class EvalIndex(NamedTuple):
     short_counts: list[int]  # distinct 8-grams of each problem
     word_counts: list[int]
     shingles: list[np.ndarray]  # sorted distinct 5-grams of each problem, as uint64
+    numbers: list[list[str]]
     lsh: object  # datasketch.MinHashLSH
     empty: object  # datasketch.MinHash to copy
 
@@ -54,7 +56,7 @@ def build_index(problems: Iterable[Problem]) -> EvalIndex:
 
     empty = MinHash(num_perm=PERMUTATIONS, seed=1, hashfunc=int, scheme="affine64")
     lsh = MinHashLSH(num_perm=PERMUTATIONS, params=(BANDS, PERMUTATIONS // BANDS))
-    index = EvalIndex(list(problems), {}, {}, {}, [], [], [], lsh, empty)
+    index = EvalIndex(list(problems), {}, {}, {}, [], [], [], [], lsh, empty)
     for number, problem in enumerate(index.problems):
         text = canonical_words_text(problem.text)
         index.hashes.setdefault(hash_text(canonical_text(text)), number)
@@ -68,6 +70,7 @@ def build_index(problems: Iterable[Problem]) -> EvalIndex:
         index.word_counts.append(len(listed))
         codes = shingles(listed)
         index.shingles.append(codes)
+        index.numbers.append(numbers(without_drawings(text)))
         lsh.insert(number, _minhash(codes, empty), check_duplication=False)
     return index
 
@@ -142,17 +145,16 @@ def _ngram_match(listed: list[str], index: EvalIndex) -> Match | None:
 
 
 def _near_duplicate(listed: list[str], text: str, label: str, index: EvalIndex) -> Match | None:
-    codes = shingles(listed)
+    codes, own_numbers = shingles(listed), numbers(text)
     best = None
     for number in sorted(index.lsh.query(_minhash(codes, index.empty))):
-        other = index.shingles[number]
-        if min(len(codes), len(other)) < JACCARD * max(len(codes), len(other)):
-            continue
-        similarity = jaccard(codes, other)
-        if similarity < JACCARD or (best is not None and similarity <= best.score):
-            continue
         problem = index.problems[number]
         same_answer = problem.label is None or equal(label, problem.label)
-        if same_answer or numbers(text) == numbers(without_drawings(canonical_words_text(problem.text))):
+        same_numbers = own_numbers == index.numbers[number]
+        if not (same_answer or same_numbers):
+            continue  # a variant
+        similarity = jaccard(codes, index.shingles[number])
+        least = JACCARD_BOTH if same_answer and same_numbers else JACCARD
+        if similarity >= least and (best is None or similarity > best.score):
             best = Match("near-duplicate", problem.id, round(similarity, 4))
     return best

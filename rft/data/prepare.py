@@ -159,6 +159,7 @@ def write(splits, spool, out, evaluations, stages, rejected, source, sizes: Size
                 "containment": decontaminate.CONTAINMENT,
                 "short_containment": decontaminate.SHORT_CONTAINMENT,
                 "jaccard": decontaminate.JACCARD,
+                "jaccard_both": decontaminate.JACCARD_BOTH,
                 "eval_sets": [{**identity(path), "problems": len(ps)} for path, ps in evaluations.items()],
                 "rejected": rejected,
             },
