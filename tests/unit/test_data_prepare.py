@@ -1,6 +1,7 @@
 """NuminaMath rows to disjoint training files: stages, formats, determinism, decontamination."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -238,23 +239,29 @@ def test_sample_depends_on_the_seed_and_not_on_the_order_of_rows(tmp_path):
     assert pools[0] == pools[1] != pools[2]
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, ROOT / "data" / "prepare_sft_data.py", *arguments]
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=ROOT, check=False)
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command, in this process: exit status, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["prepare_sft_data.py", *map(str, arguments)])
+        try:
+            status = runpy.run_path(str(ROOT / "data" / "prepare_sft_data.py"))["main"]()
+        except SystemExit as stop:
+            status = stop.code
+        return status, *capsys.readouterr()
+
+    return call
 
 
-def test_command_prints_the_stages(tmp_path):
+def test_command_prints_the_stages(tmp_path, run):
     source = write_jsonl(tmp_path / "rows.jsonl", numina(90))
     sizes = ("--sft-size", 10, "--dev-size", 5, "--rl-pool-size", 50, "--subset-size", 20, "--seed", 7)
-    done = run("--source", source, "--no-eval-set", *sizes, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == [
-        "start",
-        "math_word_problem",
-        "integer_answer",
-    ]
+    status, printed, _ = run("--source", source, "--no-eval-set", *sizes, "--out", tmp_path / "out")
+    assert status == 0
+    assert [line.split()[0] for line in printed.splitlines()[:3]] == ["start", "math_word_problem", "integer_answer"]
     assert (tmp_path / "out" / "sft_rl_pool_20.jsonl").is_file()
-    assert run("--source", source, "--out", tmp_path / "other").returncode == 2  # an evaluation set, or a plain no
+    assert run("--source", source, "--out", tmp_path / "other")[0] == 2  # an evaluation set, or a plain no
 
 
 @pytest.mark.parametrize(
@@ -275,14 +282,14 @@ def test_command_prints_the_stages(tmp_path):
         ("rows.jsonl", (json.dumps(GOOD) + "\n").encode(), "found 1 problems"),
     ],
 )
-def test_bad_input_gets_one_message_and_leaves_the_old_files(tmp_path, name, content, words):
+def test_bad_input_gets_one_message_and_leaves_the_old_files(tmp_path, run, name, content, words):
     out = tmp_path / "out"
     out.mkdir()
     (out / "sft_train.jsonl").write_text("older\n")
     (tmp_path / name).write_bytes(content)
-    done = run("--source", tmp_path / name, "--no-eval-set", "--out", out)
-    assert done.returncode == 2
-    assert words in done.stderr and "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
+    status, _, message = run("--source", tmp_path / name, "--no-eval-set", "--out", out)
+    assert status == 2
+    assert words in message and len(message.splitlines()) == 1
     assert {p.name: p.read_text() for p in out.iterdir()} == {"sft_train.jsonl": "older\n"}
 
 
@@ -301,7 +308,7 @@ def test_full_disk_leaves_nothing_behind(tmp_path):
     out = tmp_path / "out"
     line = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)); sys.argv = sys.argv[1:]; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000)); sys.argv = sys.argv[1:]; "
         "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
     )
     sizes = ("--sft-size", "10", "--dev-size", "5", "--rl-pool-size", "70", "--subset-size", "20")
