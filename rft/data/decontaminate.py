@@ -23,7 +23,10 @@ CONTAINMENT = 0.5  # share of a problem's 8-grams, where a 13-gram is shared
 SHORT_CONTAINMENT = 0.8  # the same for evaluation problems below 13 words, which have no 13-gram
 JACCARD = 0.7  # of a near duplicate with the same numbers or the same answer
 JACCARD_BOTH = 0.5  # with the same numbers and the same answer
-PERMUTATIONS, BANDS = 128, 32  # bands of 4: MinHash finds a pair at Jaccard 0.5 with probability 0.87, at 0.7 with 0.9998
+PERMUTATIONS, BANDS = (
+    128,
+    32,
+)  # bands of 4: MinHash finds a pair at Jaccard 0.5 with probability 0.87, at 0.7 with 0.9998
 _DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 
 
@@ -38,7 +41,7 @@ class EvalIndex(NamedTuple):
     word_counts: list[int]
     shingles: list[np.ndarray]  # sorted distinct 5-grams of each problem, as uint64
     numbers: list[list[str]]
-    lsh: object  # datasketch.MinHashLSH
+    bands: dict[bytes, list[int]]  # problems by part of their MinHash signature
     empty: object  # datasketch.MinHash to copy
 
 
@@ -52,11 +55,10 @@ class Match(NamedTuple):
 
 def build_index(problems: Iterable[Problem]) -> EvalIndex:
     """Index evaluation problems. Seconds for a few thousand."""
-    from datasketch import MinHash, MinHashLSH
+    from datasketch import MinHash
 
-    empty = MinHash(num_perm=PERMUTATIONS, seed=1, hashfunc=int, scheme="affine64")
-    lsh = MinHashLSH(num_perm=PERMUTATIONS, params=(BANDS, PERMUTATIONS // BANDS))
-    index = EvalIndex(list(problems), {}, {}, {}, [], [], [], [], lsh, empty)
+    empty = MinHash(num_perm=PERMUTATIONS, seed=1, hashfunc=int, scheme="affine32")
+    index = EvalIndex(list(problems), {}, {}, {}, [], [], [], [], {}, empty)
     for number, problem in enumerate(index.problems):
         text = canonical_words_text(problem.text)
         index.hashes.setdefault(hash_text(canonical_text(text)), number)
@@ -71,7 +73,8 @@ def build_index(problems: Iterable[Problem]) -> EvalIndex:
         codes = shingles(listed)
         index.shingles.append(codes)
         index.numbers.append(numbers(without_drawings(text)))
-        lsh.insert(number, _minhash(codes, empty), check_duplication=False)
+        for band in _bands(codes, empty):
+            index.bands.setdefault(band, []).append(number)
     return index
 
 
@@ -117,10 +120,14 @@ def jaccard(a: np.ndarray, b: np.ndarray) -> float:
     return common / (len(a) + len(b) - common)
 
 
-def _minhash(codes: np.ndarray, empty):
+def _bands(codes: np.ndarray, empty) -> list[bytes]:
+    """The MinHash signature of a set, cut in `BANDS` parts: similar sets share one. (datasketch's MinHashLSH keeps
+    the same table behind a slower look-up.)"""
     minhash = empty.copy()
-    minhash.update_batch(codes.tolist())
-    return minhash
+    minhash.update_batch(((codes ^ (codes >> np.uint64(9))) & np.uint64(0xFFFFFFFF)).tolist())
+    raw = minhash.hashvalues.tobytes()
+    width = len(raw) // BANDS
+    return [bytes((band,)) + raw[band * width : (band + 1) * width] for band in range(BANDS)]
 
 
 def _ngram_match(listed: list[str], index: EvalIndex) -> Match | None:
@@ -147,7 +154,8 @@ def _ngram_match(listed: list[str], index: EvalIndex) -> Match | None:
 def _near_duplicate(listed: list[str], text: str, label: str, index: EvalIndex) -> Match | None:
     codes, own_numbers = shingles(listed), numbers(text)
     best = None
-    for number in sorted(index.lsh.query(_minhash(codes, index.empty))):
+    candidates = {number for band in _bands(codes, index.empty) for number in index.bands.get(band, ())}
+    for number in sorted(candidates):
         problem = index.problems[number]
         same_answer = problem.label is None or equal(label, problem.label)
         same_numbers = own_numbers == index.numbers[number]
