@@ -53,6 +53,20 @@ class Match(NamedTuple):
     score: float  # 1, containment, or Jaccard similarity
 
 
+def settings() -> dict[str, float]:
+    """The bounds above, for a manifest."""
+    return {
+        "words_long": LONG,
+        "words_short": SHORT,
+        "containment": CONTAINMENT,
+        "containment_short_problems": SHORT_CONTAINMENT,
+        "jaccard": JACCARD,
+        "jaccard_same_numbers_and_answer": JACCARD_BOTH,
+        "minhash_permutations": PERMUTATIONS,
+        "minhash_bands": BANDS,
+    }
+
+
 def build_index(problems: Iterable[Problem]) -> EvalIndex:
     """Index evaluation problems. Seconds for a few thousand."""
     from datasketch import MinHash

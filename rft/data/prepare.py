@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -16,9 +18,10 @@ from .decontaminate import EvalIndex, find_match
 from .files import identity, read_rows, write_rows, written_together
 from .numina import read_numina
 from .problems import problem_row, problem_text, read_problems
-from .stages import STAGES, length_fault, row_fault, stage_table, worked_solution
+from .stages import length_fault, row_fault, stage_table, worked_solution
 
 MANIFEST = "sft_manifest.json"
+SUBSET = re.compile(r"sft_rl_pool_[0-9]+\.jsonl")
 
 
 class Sizes(NamedTuple):
@@ -59,8 +62,19 @@ def prepare(source: str, revision: str | None, eval_files: list[Path], sizes: Si
     with tempfile.TemporaryFile(dir=out, prefix=".candidates.") as spool:
         candidates, rows, dropped, rejected = filter_rows(read_numina(source, revision), index, seed, spool)
         stages = stage_table(rows, dropped)
-        splits = select(candidates, sizes, stages)
-        return write(splits, spool, out, evaluations, stages, rejected, source_identity(source, revision), sizes, seed)
+        manifest = {
+            "source": source_identity(source, revision),
+            "settings": {**sizes._asdict(), "seed": seed},
+            "versions": {"rft": __version__, "datasketch": version("datasketch")},
+            "stages": stages,
+            "decontamination": {
+                "settings": decontaminate.settings(),
+                "eval_sets": [{**identity(path), "problems": len(ps)} for path, ps in evaluations.items()],
+                "rejected": rejected,
+            },
+        }
+        eval_hashes = {content_hash(p.text) for p in index.problems}
+        return write(select(candidates, sizes, stages), spool, out, eval_hashes, manifest)
 
 
 def require_sizes(sizes: Sizes) -> None:
@@ -129,46 +143,28 @@ def select(candidates: list[Candidate], sizes: Sizes, stages: list[dict]) -> dic
             f"(left after each stage: {left}); wanted {sizes.train + sizes.dev:,} with a boxed solution for SFT and "
             f"{sizes.rl_pool:,} more; pass smaller --sft-size, --dev-size or --rl-pool-size, or more rows"
         )
-    return {
+    splits = {
         "sft_train.jsonl": worked[: sizes.train],
         "sft_dev.jsonl": worked[sizes.train :],
         "sft_rl_pool.jsonl": pool,
         f"sft_rl_pool_{sizes.subset}.jsonl": pool[: sizes.subset],
     }
+    return {name: split for name, split in splits.items() if split}
 
 
-def write(splits, spool, out, evaluations, stages, rejected, source, sizes: Sizes, seed: int) -> dict:
-    """Write the files and the manifest, all or none, once no problem was read back from two of them."""
-    from datasketch import __version__ as datasketch_version
-
+def write(
+    splits: dict[str, list[Candidate]], spool: BinaryIO, out: Path, eval_hashes: set[str], manifest: dict
+) -> dict:
+    """Write the files, read them back, prove that no problem stands in two, and write the manifest: all or nothing."""
     with written_together(out, [*splits, MANIFEST]) as paths:
         files = {name: write_rows(paths[name], split_rows(spool, split, name)) for name, split in splits.items()}
-        subset = f"sft_rl_pool_{sizes.subset}.jsonl"
-        hashes = {name: hashes_of(paths[name]) for name in splits if files[name]["rows"] and name != subset}
-        hashes["evaluation sets"] = {content_hash(p.text) for problems in evaluations.values() for p in problems}
-        manifest = {
-            "source": source,
-            "settings": {**sizes._asdict(), "seed": seed},
-            "versions": {"rft": __version__, "datasketch": datasketch_version},
-            "stages": [{**s, "keeps": STAGES.get(s["stage"], "every row")} for s in stages],
-            "files": files,
-            "overlap": overlaps(hashes),
-            "decontamination": {
-                "long_words": decontaminate.LONG,
-                "short_words": decontaminate.SHORT,
-                "containment": decontaminate.CONTAINMENT,
-                "short_containment": decontaminate.SHORT_CONTAINMENT,
-                "jaccard": decontaminate.JACCARD,
-                "jaccard_both": decontaminate.JACCARD_BOTH,
-                "eval_sets": [{**identity(path), "problems": len(ps)} for path, ps in evaluations.items()],
-                "rejected": rejected,
-            },
-        }
+        hashes = {name: hashes_of(paths[name]) for name in splits if not SUBSET.fullmatch(name)}
+        manifest |= {"files": files, "overlap": overlaps(hashes | {"evaluation sets": eval_hashes})}
         paths[MANIFEST].write_text(json.dumps(manifest, indent=1) + "\n")
     return manifest
 
 
-def split_rows(spool: BinaryIO, split: list[Candidate], name: str):
+def split_rows(spool: BinaryIO, split: list[Candidate], name: str) -> Iterator[dict]:
     """Rows of one file, in the order of `split`; an SFT row has the solution as the assistant's message."""
     for candidate in split:
         spool.seek(candidate.offset)

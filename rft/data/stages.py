@@ -72,10 +72,10 @@ def worked_solution(solution: str, label: str) -> str | None:
 
 
 def stage_table(rows: int, dropped: Counter) -> list[dict]:
-    """What each stage left: `stage`, `remaining`, and `dropped` as counts by reason, in order."""
-    table = [{"stage": "start", "remaining": rows, "dropped": {}}]
-    for stage in STAGES:
+    """What each stage left: `stage`, what it `keeps`, `remaining` rows, and `dropped` as counts by reason; in order."""
+    table = [{"stage": "start", "keeps": "every row", "remaining": rows, "dropped": {}}]
+    for stage, keeps in STAGES.items():
         reasons = {reason: count for (name, reason), count in sorted(dropped.items()) if name == stage}
         rows -= sum(reasons.values())
-        table.append({"stage": stage, "remaining": rows, "dropped": reasons})
+        table.append({"stage": stage, "keeps": keeps, "remaining": rows, "dropped": reasons})
     return table

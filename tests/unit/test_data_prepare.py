@@ -319,3 +319,31 @@ def test_full_disk_leaves_nothing_behind(tmp_path):
     )  # fmt: skip
     assert done.returncode == 2 and "File too large" in done.stderr, done.stderr
     assert list(out.iterdir()) == []
+
+
+def test_made_up_rows_have_the_schema_and_planted_copies_are_found(tmp_path):
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.numina_rows import SCHEMA, make_rows
+
+    evaluation = eval_file(tmp_path / "aime.jsonl")
+    rows = list(make_rows(600, 0, [(AIME, "60")] * 3))
+    assert rows == list(make_rows(600, 0, [(AIME, "60")] * 3))
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "rows.parquet")
+    manifest = prepare(str(tmp_path / "rows.parquet"), None, [evaluation], SIZES, 0, tmp_path / "out")
+    (exact, embedded) = manifest["decontamination"]["rejected"]  # the second copy is a retyped first: not unique
+    assert (exact["reason"], exact["row"], embedded["reason"], embedded["row"]) == ("exact", 150, "13-gram", 450)
+    assert manifest["stages"][5]["dropped"]["copy of an earlier problem"] > 1
+
+
+def test_hub_datasets_are_streamed(tmp_path, monkeypatch):
+    """`datasets` takes a local folder for a hub name of the same form, so this is its own reading, without a network."""
+    from rft.data.numina import COLUMNS, _checked, _hub
+
+    folder = tmp_path / "org" / "numina" / "data"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(numina(7)), folder / "train-00000-of-00001.parquet")
+    monkeypatch.chdir(tmp_path)
+    rows = [{c: row[c] for c in COLUMNS} for row in _checked(_hub("org/numina", None), "org/numina")]
+    assert rows == [{c: row[c] for c in COLUMNS} for row in numina(7)]
+    with pytest.raises(ValueError, match="found no hub dataset org/absent"):
+        _hub("org/absent", None)
