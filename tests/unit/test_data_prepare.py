@@ -336,7 +336,7 @@ def test_made_up_rows_have_the_schema_and_planted_copies_are_found(tmp_path):
 
 
 def test_hub_datasets_are_streamed(tmp_path, monkeypatch):
-    """`datasets` takes a local folder for a hub name of the same form, so this is its own reading, without a network."""
+    """`datasets` takes a local folder for a hub name of the same form: its own reading, without a network."""
     from rft.data.numina import COLUMNS, _checked, _hub
 
     folder = tmp_path / "org" / "numina" / "data"
