@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Estimate each problem's pass rate under a model, with vLLM: the input of a curriculum.
+
+    python data/estimate_pass_rates.py --model DIR --dataset pool.jsonl --n 8 --cache cache.jsonl --out rates.jsonl
+
+Samples are kept in the cache, which only grows: run the command again after a kill, or with a larger --n, and only what
+is missing is sampled. GPU or CPU; the time is that of generating n responses to every problem.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rft.data.files import command
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, metavar="DIR", help="checkpoint directory")
+    parser.add_argument("--dataset", type=Path, required=True, metavar="FILE.jsonl")
+    parser.add_argument("--n", type=int, default=8, help="samples a problem")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--max-tokens", type=int, default=4096, help="completion length limit")
+    parser.add_argument("--max-prompt-tokens", type=int, default=1024)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cache", type=Path, required=True, metavar="FILE.jsonl")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
+    return command("estimate_pass_rates", lambda: run(parser.parse_args()))
+
+
+def run(args: argparse.Namespace) -> None:
+    from rft.checkpoints import require_gpt_oss
+    from rft.data.pass_rates import Sampling, estimate
+
+    require_gpt_oss(args.model)
+    sampling = Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.max_prompt_tokens, args.seed)
+    rates = estimate(args.model, args.dataset, sampling, args.cache, args.out)
+    mean = sum(r["pass_rate"] for r in rates) / len(rates)
+    solved, failed = (sum(r["pass_rate"] == bound for r in rates) for bound in (1, 0))
+    print(f"{args.out}: {len(rates):,} problems, mean pass@1 {mean:.3f}, {solved:,} always solved, {failed:,} never")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Say what is wrong with a problem file, by line and field, before a trainer or an evaluation reads it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from .canonical import content_hash
+from .files import parse_line, shorten
+from .problems import is_gradable, problem_text
+from .stages import is_text
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def check_file(path: Path) -> tuple[list[str], dict[str, int]]:
+    """Faults of a JSONL problem file, one message each, and its problems' hashes with the line of each.
+
+    Wanted in each line: `input` (text or chat messages), `label` (the answer, as text), and the same fields with the
+    same types as in the first line, since the trainer's JSON reader takes a type from the first rows. `id` is unique.
+    """
+    if not path.is_file():
+        return [f"{path}: found no file, wanted JSON lines; correct the path"], {}
+    faults, ids, hashes, kinds = [], {}, {}, None
+    number = 0
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                row = parse_line(line)
+            except ValueError as error:
+                faults.append(f"{path}, line {number}: {error}")
+                continue
+            found = {name: kind_of(value) for name, value in row.items()}
+            kinds = found if kinds is None else kinds
+            messages = [*field_faults(row), *kind_faults(found, kinds), *repeat_faults(row, number, ids, hashes)]
+            faults.extend(f"{path}, line {number}: {message}" for message in messages)
+    if number == 0:
+        faults.append(f"{path}: found an empty file, wanted one JSON object a line; make the file again")
+    return faults, hashes
+
+
+def field_faults(row: dict) -> Iterator[str]:
+    """What is wrong with the fields of one row."""
+    for name in ("input", "label"):
+        if name not in row:
+            yield f"field {name!r} is missing (found {sorted(row)}); wanted input and label; rename or add it"
+    if "input" in row and (fault := input_fault(row["input"])):
+        yield f"field 'input': {fault}"
+    if "label" in row and (fault := label_fault(row["label"])):
+        yield f"field 'label': {fault}"
+    for name in ("id", "datasource"):
+        if name in row and (not isinstance(row[name], str) or not row[name]):
+            yield f"field {name!r} is {shorten(row[name])}, wanted a string with a name"
+    if "output" in row and (fault := input_fault(row["output"], "assistant")):
+        yield f"field 'output': {fault}"
+
+
+def label_fault(label: object) -> str | None:
+    """What is wrong with a label, or None."""
+    if not isinstance(label, str):
+        return f'found {shorten(label)}, wanted a string, e.g. "42"'
+    if not label.strip():
+        return "found no answer, wanted one; remove the row"
+    if not is_text(label) or not is_gradable(label):
+        return f"found {shorten(label)}, which the grader cannot parse; correct it or remove the row"
+    return None
+
+
+def input_fault(messages: object, last_role: str = "user") -> str | None:
+    """What is wrong with a prompt (text, or chat messages that end with `last_role`), or None."""
+    if isinstance(messages, str):
+        return None if messages.strip() and is_text(messages) else f"found {shorten(messages)}, wanted some text"
+    if not isinstance(messages, list) or not messages:
+        return f"found {shorten(messages)}, wanted text or a list of chat messages"
+    for place, message in enumerate(messages, 1):
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
+            return f"message {place} is {shorten(message)}, wanted an object with 'role' and 'content'"
+        if message["role"] not in ROLES:
+            return f"message {place} has role {shorten(message['role'])}, wanted one of {', '.join(ROLES)}"
+        content = message["content"]
+        if not isinstance(content, str) or not content.strip() or not is_text(content):
+            return f"message {place} has content {shorten(content)}, wanted some text"
+    if messages[-1]["role"] != last_role:
+        return f"the last message is of role {messages[-1]['role']!r}, wanted {last_role!r}"
+    return None
+
+
+def kind_of(value: object) -> str:
+    """The JSON type of a value, the numbers apart."""
+    names = {str: "string", bool: "boolean", int: "integer", float: "number", list: "list", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def kind_faults(found: dict[str, str], wanted: dict[str, str]) -> Iterator[str]:
+    """Fields that the first line has not, or lacks, or has with another type."""
+    for name in [*wanted, *(n for n in found if n not in wanted)]:
+        ours, first = found.get(name, "absent"), wanted.get(name, "absent")
+        if ours != first:
+            yield f"field {name!r} is {ours}, but {first} in the first line; wanted the same in each line"
+
+
+def repeat_faults(row: dict, number: int, ids: dict[str, int], hashes: dict[str, int]) -> Iterator[str]:
+    """An id or a problem that an earlier line has; both are noted in `ids` and `hashes`."""
+    identifier = row.get("id")
+    if isinstance(identifier, str) and ids.setdefault(identifier, number) != number:
+        yield f"field 'id': found {identifier!r}, which line {ids[identifier]} has too; wanted unique ids"
+    if "input" in row and input_fault(row["input"]) is None:
+        key = content_hash(problem_text(row))
+        if hashes.setdefault(key, number) != number:
+            yield f"field 'input': the same problem as in line {hashes[key]}; remove one of the two"
+
+
+def shared_faults(hashes: dict[Path, dict[str, int]]) -> Iterator[str]:
+    """Problems that two files have in common, with the lines of both."""
+    files = list(hashes)
+    for i, first in enumerate(files):
+        for second in files[i + 1 :]:
+            for key, line in hashes[second].items():
+                if key in hashes[first]:
+                    yield f"{second}, line {line}: the same problem as in {first}, line {hashes[first][key]}"

@@ -1,0 +1,201 @@
+"""Which prompts a run trains on, and in which order: pass-rate bands, order files, weighted mixtures."""
+
+import json
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from rft import __version__
+
+from .canonical import priority
+from .check import check_file
+from .files import identity, read_rows, shorten, write_rows, written_together
+
+ORDERS = ("file", "random", "easy-first", "hard-first")
+
+
+class Part(NamedTuple):
+    """A dataset of a mixture and its weight."""
+
+    path: Path
+    weight: float
+
+
+def make_curriculum(
+    parts: list[Part],
+    rates: Path | None,
+    band: tuple[float, float],
+    order: str,
+    size: int | None,
+    seed: int,
+    out: Path,
+) -> dict:
+    """Write the chosen prompts to `out`, their ids to `<out>.order.txt`, and `<out>.manifest.json`.
+
+    Args:
+        parts: JSONL files with an `id` in each row; every prompt is used once at most.
+        rates: pass rates, as `data/estimate_pass_rates.py` writes them; None where neither band nor order needs them.
+        band: lowest and highest pass rate kept, both inclusive.
+        order: one of `ORDERS`, or the path of an order file: one id a line; ids that it lacks are left out.
+        size: prompts in all; None for as many as the weights allow.
+        seed: of the order `random`.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ValueError: bad input, an id without a pass rate, or too few prompts. Nothing has been written then.
+    """
+    by_id = read_rates(rates) if rates else None
+    datasets = [read_dataset(part.path) for part in parts]
+    require_mixable(parts, datasets)
+    listed = None if order in ORDERS else read_order(Path(order), {row["id"] for rows in datasets for row in rows})
+    chosen = []
+    for part, rows in zip(parts, datasets, strict=True):
+        kept = rows if by_id is None else in_band(rows, by_id, band, part.path)
+        chosen.append(arrange(kept, by_id, order, listed, seed))
+    mixed = mix(chosen, [part.weight for part in parts], size, [str(part.path) for part in parts])
+    names = [out.name, f"{out.name}.order.txt", f"{out.name}.manifest.json"]
+    with written_together(out.parent, names) as paths:
+        manifest = {
+            "settings": {"band": band if rates else None, "order": Path(order).name, "size": size, "seed": seed},
+            "versions": {"rft": __version__},
+            "pass_rates": identity(rates) if rates else None,
+            "parts": [
+                {**identity(part.path), "weight": part.weight, "rows": len(rows), "eligible": len(kept)}
+                for part, rows, kept in zip(parts, datasets, chosen, strict=True)
+            ],
+            "files": {out.name: write_rows(paths[out.name], mixed)},
+        }
+        paths[names[1]].write_text("".join(f"{row['id']}\n" for row in mixed), encoding="utf-8")
+        paths[names[2]].write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def read_dataset(path: Path) -> list[dict]:
+    """Rows of a checked problem file, with the fields that every part of a mixture has.
+
+    Raises:
+        ValueError: the first fault that `check_file` finds, or a row without an id.
+    """
+    faults, _ = check_file(path)
+    if faults:
+        raise ValueError(f"{faults[0]}{f' (and {len(faults) - 1} more faults)' if len(faults) > 1 else ''}")
+    rows = []
+    for number, row in read_rows(path):
+        if "id" not in row:
+            raise ValueError(f"{path}, line {number}: field 'id' is missing, wanted one in each row; add them")
+        source = row.get("datasource", path.stem)
+        rows.append({"input": row["input"], "label": row["label"], "id": row["id"], "datasource": source})
+    return rows
+
+
+def require_mixable(parts: list[Part], datasets: list[list[dict]]) -> None:
+    """Raise ValueError for a weight that is no share, an id in two parts, or text prompts beside chat messages."""
+    seen, first = {}, type(datasets[0][0]["input"])
+    for part, rows in zip(parts, datasets, strict=True):
+        if not (part.weight > 0 and math.isfinite(part.weight)):
+            raise ValueError(f"{part.path}: found weight {part.weight}, wanted a positive number; correct --dataset")
+        if type(rows[0]["input"]) is not first:
+            raise ValueError(
+                f"found text as input in one of {[str(p.path) for p in parts]} and chat messages in another, "
+                "wanted one form; convert one of the files"
+            )
+        for row in rows:
+            if seen.setdefault(row["id"], part.path) is not part.path:
+                raise ValueError(f"found id {row['id']!r} in {seen[row['id']]} and {part.path}, wanted it in one only")
+
+
+def read_rates(path: Path) -> dict[str, float]:
+    """Pass rate by id, from JSON lines with `id` and `pass_rate`."""
+    rates = {}
+    for number, row in read_rows(path):
+        name, rate = row.get("id"), row.get("pass_rate")
+        if not isinstance(name, str) or name in rates:
+            raise ValueError(f"{path}, line {number}: field 'id' is {shorten(name)}, wanted a string, each once")
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise ValueError(f"{path}, line {number}: field 'pass_rate' is {shorten(rate)}, wanted 0 to 1")
+        rates[name] = rate
+    return rates
+
+
+def read_order(path: Path, known: set[str]) -> list[str]:
+    """Ids of an order file, one a line; blank lines are skipped.
+
+    Raises:
+        ValueError: an id that is not among `known`, or that stands twice, with its line.
+    """
+    if not path.is_file():
+        raise ValueError(f"found no order file {path}; wanted one of {', '.join(ORDERS)}, or a file of ids, one a line")
+    listed = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        name = line.strip()
+        if not name:
+            continue
+        if name not in known:
+            raise ValueError(f"{path}, line {number}: found id {name!r}, wanted one of the datasets; remove the line")
+        if name in listed:
+            raise ValueError(
+                f"{path}, line {number}: found id {name!r}, which line {listed[name]} has too; remove one of the two"
+            )
+        listed[name] = number
+    if not listed:
+        raise ValueError(f"{path}: found no ids, wanted one a line; make the file again")
+    return list(listed)
+
+
+def in_band(rows: list[dict], rates: dict[str, float], band: tuple[float, float], path: Path) -> list[dict]:
+    """Rows whose pass rate lies in `band`. A group of samples that all pass, or all fail, has no advantage to learn
+    from, hence the field's usual bands within 0.1 to 0.9."""
+    low, high = band
+    if not 0 <= low <= high <= 1:
+        raise ValueError(f"found --band {low} {high}, wanted 0 <= LOW <= HIGH <= 1; correct it")
+    missing = [row["id"] for row in rows if row["id"] not in rates]
+    if missing:
+        raise ValueError(
+            f"{path}: found {len(missing)} of {len(rows)} problems without a pass rate, {missing[0]!r} first; "
+            "wanted one for each; run data/estimate_pass_rates.py on this file"
+        )
+    return [row for row in rows if low <= rates[row["id"]] <= high]
+
+
+def arrange(
+    rows: list[dict], rates: dict[str, float] | None, order: str, listed: list[str] | None, seed: int
+) -> list[dict]:
+    """Rows in the wanted order. Equal pass rates are in random order, by seed."""
+    if listed is not None:
+        by_id = {row["id"]: row for row in rows}
+        return [by_id[name] for name in listed if name in by_id]
+    if order == "file":
+        return rows
+    shuffled = sorted(rows, key=lambda row: priority(seed, row["id"]))
+    if order == "random":
+        return shuffled
+    if rates is None:
+        raise ValueError(f"found --order {order} without pass rates, wanted them; pass --pass-rates FILE")
+    return sorted(shuffled, key=lambda row: rates[row["id"]], reverse=order == "easy-first")
+
+
+def mix(parts: list[list[dict]], weights: list[float], size: int | None, names: list[str]) -> list[dict]:
+    """Interleave the parts, each in its order, so that any beginning holds them in proportion to the weights.
+
+    Without `size`, stops where the next prompt is wanted from a part that is used up: no prompt comes twice.
+
+    Raises:
+        ValueError: a part has fewer prompts than `size` asks of it, or nothing is left.
+    """
+    total, taken, mixed = sum(weights), [0] * len(parts), []
+    while size is None or len(mixed) < size:
+        due = [weight / total * (len(mixed) + 1) - count for weight, count in zip(weights, taken, strict=True)]
+        part = max(range(len(parts)), key=lambda i: (due[i], -i))
+        if taken[part] == len(parts[part]):
+            if size is None and mixed:
+                break
+            raise ValueError(
+                f"{names[part]}: found {len(parts[part])} prompts that pass, wanted about "
+                f"{math.ceil((size or 1) * weights[part] / total)} for the mixture; pass a smaller --size, "
+                "a wider --band or other weights"
+            )
+        mixed.append(parts[part][taken[part]])
+        taken[part] += 1
+    return mixed

@@ -1,0 +1,130 @@
+"""Read JSON lines with the place of every mistake; write several files so that all appear, or none."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rft.evaluation import tree_digest
+
+MANY = 20  # problems named before the rest is only counted
+
+
+def read_rows(path: str | Path) -> Iterator[tuple[int, dict]]:
+    """(line number, object) of each line of a JSONL file, streaming.
+
+    Raises:
+        ValueError: file, line and cause of the first line that is not a JSON object in UTF-8, or the file is empty.
+    """
+    path, number = Path(path), 0
+    if not path.is_file():
+        raise ValueError(f"found no file {path}; wanted JSON lines; correct the path")
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                yield number, parse_line(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+    if number == 0:
+        raise ValueError(f"{path}: found an empty file, wanted one JSON object a line; make the file again")
+
+
+def parse_line(line: bytes) -> dict:
+    """The JSON object in one line; ValueError says what stands there instead."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = line[error.start]
+        raise ValueError(
+            f"found byte 0x{byte:02x} at column {error.start + 1}, wanted UTF-8; "
+            "convert the file, e.g. iconv -f LATIN1 -t UTF-8"
+        ) from None
+    if text.startswith("\ufeff"):
+        raise ValueError("found a byte order mark, wanted plain UTF-8; remove the first three bytes of the file")
+    if not text.strip():
+        raise ValueError("found a blank line, wanted a JSON object; remove the line")
+    try:
+        row = json.loads(text, object_pairs_hook=_unique_fields, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        end = "" if text.endswith("\n") else " (the last line has no newline: the file may be cut)"
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}{end}; make the file again") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"found {shorten(row)}, wanted a JSON object")
+    return row
+
+
+def _unique_fields(pairs: list[tuple]) -> dict:
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"found field {twice!r} twice, wanted it once; remove one")
+    return row
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"found {name}, which is not JSON; write a number or null")
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """`value` as it is written in code, cut to `limit` characters."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def json_line(row: dict) -> str:
+    return json.dumps(row) + "\n"
+
+
+@contextmanager
+def written_together(directory: Path, names: Iterable[str]) -> Iterator[dict[str, Path]]:
+    """Paths to write to, one for each of `names`; they get their names in `directory` when the block ends well.
+
+    All are complete on the disk before the first is renamed, and the last name is renamed last: put the manifest
+    there. When the block fails nothing in `directory` has changed. A kill between two renames leaves a manifest whose
+    hashes do not fit the files.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    partial = {name: directory / f".{name}.{os.getpid()}.partial" for name in names}
+    try:
+        yield partial
+        for path in partial.values():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+        for name, path in partial.items():
+            path.replace(directory / name)
+    finally:
+        for path in partial.values():
+            path.unlink(missing_ok=True)
+
+
+def write_rows(path: Path, rows: Iterable[dict]) -> dict:
+    """Write JSON lines; return the manifest's entry, `{"rows": count, "sha256": of the file}`."""
+    count = 0
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        for count, row in enumerate(rows, 1):  # noqa: B007  the last one is wanted
+            stream.write(json_line(row))
+    return {"rows": count, "sha256": file_sha256(path)}
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def identity(path: Path) -> dict:
+    """How a manifest names an input: by name and content, not by place, so that equal inputs give equal manifests."""
+    return {"name": path.name, "sha256": file_sha256(path) if path.is_file() else tree_digest(path)}
+
+
+def command(name: str, action: Callable[[], object]) -> int:
+    """Run a command; a ValueError or OSError becomes one message on stderr and exit status 2."""
+    try:
+        action()
+    except (ValueError, OSError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    return 0

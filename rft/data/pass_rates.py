@@ -1,0 +1,177 @@
+"""Estimate how often a model solves each problem: n samples a problem, kept in an append-only cache."""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import rft.grading
+from rft import overlay
+from rft.evaluation import tree_digest
+from rft.grading import grade, open_channel
+from rft.runs.metrics import read_jsonl
+
+from .curriculum import read_dataset
+from .files import write_rows, written_together
+
+CHUNK = 64  # problems between two writes to the cache: what a kill loses at most
+
+
+class Sampling(NamedTuple):
+    """How responses are sampled."""
+
+    n: int  # samples a problem
+    temperature: float
+    top_p: float
+    max_tokens: int
+    max_prompt_tokens: int
+    seed: int
+
+
+def estimate(model: str, dataset: Path, sampling: Sampling, cache: Path, out: Path) -> list[dict]:
+    """Write `out`, a row for each problem of `dataset`: `id`, `pass_rate`, `n`, `correct`, `truncated`.
+
+    Samples already in `cache` are not drawn again: a killed estimation goes on, and a larger `n` adds to a smaller.
+    The engine starts only where samples are missing. The cache holds one line a sample and only grows.
+
+    Raises:
+        ValueError: bad input; another process writes the cache; a broken line in the middle of the cache.
+    """
+    if sampling.n < 1 or (sampling.temperature == 0 and sampling.n > 1):
+        raise ValueError(
+            f"found --n {sampling.n} at temperature {sampling.temperature}, wanted at least 1, and 1 alone at "
+            "temperature 0, where samples are all the same; pass another --n or --temperature"
+        )
+    problems = read_dataset(dataset)
+    run = run_key(model, sampling)
+    with locked(cache) as stream:
+        known = {(r["run"], r["problem"], r["index"]): r for r in read_jsonl(cache)}
+        keys = [problem_key(row) for row in problems]
+        missing = [
+            (row, key, i)
+            for row, key in zip(problems, keys, strict=True)
+            for i in range(sampling.n)
+            if (run, key, i) not in known
+        ]
+        if missing:
+            for record in sample(model, missing, sampling):
+                known[run, record["problem"], record["index"]] = record
+                stream.write(json.dumps({"run": run, **record}) + "\n")
+                stream.flush()
+    rates = [
+        rate_row(row["id"], [known[run, key, i] for i in range(sampling.n)])
+        for row, key in zip(problems, keys, strict=True)
+    ]
+    with written_together(out.parent, [out.name]) as paths:
+        write_rows(paths[out.name], rates)
+    return rates
+
+
+def rate_row(identifier: str, samples: list[dict]) -> dict:
+    """The row of one problem, from its samples."""
+    correct = sum(s["correct"] for s in samples)
+    return {
+        "id": identifier,
+        "pass_rate": correct / len(samples),
+        "n": len(samples),
+        "correct": correct,
+        "truncated": sum(s["truncated"] for s in samples),
+    }
+
+
+def run_key(model: str, sampling: Sampling) -> str:
+    """Content hash of all that decides a sample but its problem and index: weights, sampling, engine, grader."""
+    parts = [tree_digest(model), *sampling[1:], *map(version, ("torch", "transformers")), overlay.tree_ids()]
+    parts.append(tree_digest_of_sources(Path(rft.grading.__file__).parent))
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def tree_digest_of_sources(directory: Path) -> str:
+    """Hash of a package's Python files, without the bytecode beside them."""
+    return hashlib.sha256("".join(tree_digest(p) for p in sorted(directory.rglob("*.py"))).encode()).hexdigest()
+
+
+def problem_key(row: dict) -> str:
+    """Content hash of a prompt and its label: another label makes other verdicts."""
+    return hashlib.sha256(json.dumps([row["input"], row["label"]]).encode()).hexdigest()[:16]
+
+
+@contextmanager
+def locked(cache: Path) -> Iterator:
+    """The cache, open to append, for this process alone; a line that a kill left torn is cut off first."""
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with cache.open("a+b") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"found {cache} in use by another process, wanted it alone; wait, or pass another --cache"
+            ) from None
+        lock.seek(0)
+        lock.truncate(lock.read().rfind(b"\n") + 1)
+        with cache.open("a", encoding="utf-8") as stream:
+            yield stream
+            os.fsync(stream.fileno())
+
+
+def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling) -> Iterator[dict]:
+    """One record a sample: `problem`, `index`, `correct`, `truncated`, `tokens`; in order, chunk by chunk.
+
+    Prompts are rendered and tokenised as OpenRLHF's single-turn executor does it. Each sample has its own seed, from
+    the problem and the index, whatever else is missing. Raises ValueError for a prompt above the limit, before any
+    sample is drawn.
+    """
+    from vllm import SamplingParams
+
+    from rft.engine import open_engine
+
+    llm = open_engine(model, sampling.max_prompt_tokens + sampling.max_tokens)
+    tokenizer = llm.get_tokenizer()
+    prompts = {key: render(row, tokenizer, sampling.max_prompt_tokens) for row, key, _ in missing}
+    step = CHUNK * sampling.n
+    for start in range(0, len(missing), step):
+        chunk = missing[start : start + step]
+        params = [
+            SamplingParams(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                max_tokens=sampling.max_tokens,
+                seed=sample_seed(sampling.seed, key, index),
+                skip_special_tokens=False,
+            )
+            for _, key, index in chunk
+        ]
+        requests = [{"prompt_token_ids": prompts[key][1]} for _, key, _ in chunk]
+        for (row, key, index), output in zip(chunk, llm.generate(requests, params, use_tqdm=True), strict=True):
+            completion = output.outputs[0]
+            response = tokenizer.decode(completion.token_ids, skip_special_tokens=False)
+            yield {
+                "problem": key,
+                "index": index,
+                "correct": grade(response, row["label"], open_channel(prompts[key][0])).correct,
+                "truncated": completion.finish_reason == "length",
+                "tokens": len(completion.token_ids),
+            }
+
+
+def render(row: dict, tokenizer, limit: int) -> tuple[str, list[int]]:
+    """A row's prompt as text and as tokens."""
+    messages = [{"role": "user", "content": row["input"]}] if isinstance(row["input"], str) else row["input"]
+    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    tokens = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    if len(tokens) > limit:
+        raise ValueError(
+            f"problem {row['id']!r}: found a prompt of {len(tokens)} tokens, wanted at most {limit}; "
+            f"pass --max-prompt-tokens {len(tokens)}, or remove the problem"
+        )
+    return prompt, tokens
+
+
+def sample_seed(seed: int, key: str, index: int) -> int:
+    """Seed of one sample, 32 bits."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{key}:{index}".encode()).digest()[:4], "big")

@@ -1,0 +1,165 @@
+"""Held-out problem sets: an in-distribution probe, nested out-of-distribution probes, and AIME."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from rft import __version__
+
+from .canonical import canonical_words_text, content_hash, priority
+from .decontaminate import build_index, find_match
+from .files import identity, read_rows, write_rows, written_together
+from .problems import Problem, is_gradable, problem_row, problem_text, read_problems
+
+ID_SIZE, OOD_SIZES = 200, (200, 1000)
+MATH_SHARE = 0.85  # of the OOD probes; the reference has 170 of 202
+MIN_LEVEL = 4  # of MATH's 1 to 5
+HELD_OUT_YEAR = 2024  # AIMEs of this year and later are the held-out set, and in no probe
+MANIFEST = "probe_manifest.json"
+
+
+def make_probe_sets(sources: list[Path], pool: Path | None, exclude: list[Path], seed: int, out: Path) -> dict:
+    """Write the probes that the given files allow, and a manifest.
+
+    Args:
+        sources: published files (MATH, GSM8K, AIME, …; see `read_problems`) for `aime_eval.jsonl` and
+            `probe_set_<n>_ood.jsonl`.
+        pool: an RL pool, JSONL, for `probe_set_200.jsonl`.
+        exclude: JSONL files whose problems the ID probe must not hold: the part of the pool that will be trained on.
+        seed: of the samples. A set of 200 is part of the set of 1,000.
+        out: directory of the files.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ValueError: bad input, or too few problems. Nothing in `out` has changed then.
+    """
+    if not sources and not pool:
+        raise ValueError("found neither sources nor a pool, wanted at least one; pass --source FILE or --pool FILE")
+    sets, dropped = {}, Counter()
+    if sources:
+        sets, dropped = external_sets([p for path in sources for p in read_problems(path)], seed)
+    if pool:
+        sets[f"probe_set_{ID_SIZE}.jsonl"] = id_probe(pool, exclude, seed)
+    with written_together(out, [*sets, MANIFEST]) as paths:
+        manifest = {
+            "settings": {"seed": seed, "math_share": MATH_SHARE, "min_level": MIN_LEVEL, "aime_from": HELD_OUT_YEAR},
+            "versions": {"rft": __version__},
+            "sources": [identity(path) for path in [*sources, *([pool] if pool else []), *exclude]],
+            "dropped": dict(sorted(dropped.items())),
+            "files": {
+                name: {**write_rows(paths[name], rows), "datasources": dict(Counter(r["datasource"] for r in rows))}
+                for name, rows in sets.items()
+            },
+        }
+        paths[MANIFEST].write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def external_sets(problems: list[Problem], seed: int) -> tuple[dict[str, list[dict]], Counter]:
+    """`aime_eval.jsonl` and the OOD probes by name, and what was dropped by reason."""
+    usable, dropped = usable_problems(problems)
+    held_out = sorted(filter(is_held_out, usable), key=aime_order)
+    index = build_index(held_out)
+    others, math = defaultdict(list), []
+    for problem in sorted(usable, key=lambda p: priority(seed, p.id)):
+        if is_held_out(problem):
+            continue
+        if copies(problem, index):
+            dropped["copy of a held-out AIME problem"] += 1
+        elif problem.datasource != "math":
+            others[problem.datasource].append(problem)
+        elif (problem.level or 0) >= MIN_LEVEL:
+            math.append(problem)
+        else:
+            dropped[f"MATH below level {MIN_LEVEL}"] += 1
+    math.sort(key=lambda p: not p.id.startswith("math/test/"))  # stable: MATH's own test problems come first
+    mixed = interleave(math, round_robin(others))
+    if len(mixed) < max(OOD_SIZES):
+        raise ValueError(
+            f"found {len(math)} MATH problems of level {MIN_LEVEL}-5 and {sum(map(len, others.values()))} others, "
+            f"enough for an OOD probe of {len(mixed)}; wanted {max(OOD_SIZES)}; pass more files with --source"
+        )
+    sets = {"aime_eval.jsonl": held_out} if held_out else {}
+    sets |= {f"probe_set_{size}_ood.jsonl": mixed[:size] for size in OOD_SIZES}
+    return {name: [problem_row(p.text, p.label, p.id, p.datasource) for p in ps] for name, ps in sets.items()}, dropped
+
+
+def usable_problems(problems: Iterable[Problem]) -> tuple[list[Problem], Counter]:
+    """Problems with a label that the grader can grade, one for each canonical text; and drops by reason.
+
+    MATH and AIME have problems in common. Which of the copies stays does not depend on the order of the files.
+    """
+    kept, dropped = {}, Counter()
+    for problem in sorted(problems, key=precedence):
+        key = content_hash(problem.text)
+        if problem.label is None:
+            dropped["no answer"] += 1
+        elif not is_gradable(problem.label):
+            dropped["answer that cannot be graded"] += 1
+        elif key in kept:
+            dropped["copy"] += 1
+        else:
+            kept[key] = problem
+    seen = Counter(p.id for p in kept.values())
+    twice = [name for name, count in seen.items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"found id {twice[0]!r} for two different problems, wanted unique ids; correct one of the source files"
+        )
+    return list(kept.values()), dropped
+
+
+def precedence(problem: Problem) -> tuple:
+    """Sort key: held-out problems, then MATH's test problems, other AIMEs, the rest; each by id."""
+    if is_held_out(problem):
+        return 0, problem.id
+    return (1 if problem.id.startswith("math/test/") else 2 if problem.year else 3), problem.id
+
+
+def is_held_out(problem: Problem) -> bool:
+    return problem.year is not None and problem.year >= HELD_OUT_YEAR
+
+
+def aime_order(problem: Problem) -> tuple[int, ...]:
+    """Year, contest and number of an AIME problem, from its id."""
+    return tuple(int(part) for part in problem.id.removeprefix("aime/").split("-"))
+
+
+def copies(problem: Problem, index) -> bool:
+    text = canonical_words_text(problem.text)
+    return find_match(text, content_hash(problem.text), problem.label, index) is not None
+
+
+def round_robin(groups: dict[str, list[Problem]]) -> list[Problem]:
+    """Problems of each group in turn, groups by name, so that any beginning holds equally many of each."""
+    ranked = [(place, name, p) for name, ps in groups.items() for place, p in enumerate(ps)]
+    return [p for _, _, p in sorted(ranked, key=lambda r: r[:2])]
+
+
+def interleave(math: list[Problem], others: list[Problem]) -> list[Problem]:
+    """`MATH_SHARE` of any beginning from `math`, the rest from `others`, up to the largest size of a probe."""
+    mixed, taken = [], 0
+    for size in range(1, max(OOD_SIZES) + 1):
+        from_math = int(size * MATH_SHARE + 1e-9) > taken
+        source, place = (math, taken) if from_math else (others, size - 1 - taken)
+        if place >= len(source):
+            break
+        mixed.append(source[place])
+        taken += from_math
+    return mixed
+
+
+def id_probe(pool: Path, exclude: list[Path], seed: int) -> list[dict]:
+    """`ID_SIZE` rows of the pool, by seed, none of them a problem of `exclude`."""
+    barred = {content_hash(problem_text(row)) for path in exclude for _, row in read_rows(path)}
+    rows = [row for _, row in read_rows(pool)]
+    free = [row for row in rows if content_hash(problem_text(row)) not in barred]
+    if len(free) < ID_SIZE:
+        raise ValueError(
+            f"{pool}: found {len(free)} problems outside of --exclude, wanted {ID_SIZE} for the ID probe; "
+            "make a larger pool: data/prepare_sft_data.py --rl-pool-size N"
+        )
+    return sorted(free, key=lambda row: priority(seed, row["id"]))[:ID_SIZE]

@@ -1,0 +1,154 @@
+"""Problem rows: how they are built, and how the files that others publish become such rows."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rft.grading import grade, last_boxed
+from rft.tiny.task import INSTRUCTION
+
+from .canonical import content_hash, integer_label
+from .files import read_rows, shorten
+
+
+class Problem(NamedTuple):
+    """A problem of an evaluation file."""
+
+    id: str
+    text: str
+    label: str | None  # None where the file states no answer
+    datasource: str
+    level: float | None  # MATH's difficulty, 1 to 5
+    year: int | None  # of an AIME
+
+
+def problem_row(text: str, label: str, identifier: str, datasource: str) -> dict:
+    """The row that the trainer and the evaluation read. `text` is the problem alone, without an instruction."""
+    return {
+        "input": [{"role": "user", "content": f"{INSTRUCTION}\n{text}"}],
+        "label": label,
+        "id": identifier,
+        "datasource": datasource,
+    }
+
+
+def problem_text(row: dict) -> str:
+    """The problem alone, from a row whose `input` is text or chat messages: the last user message."""
+    content = row["input"]
+    if not isinstance(content, str):
+        content = next(m["content"] for m in reversed(content) if m["role"] == "user")
+    return content.removeprefix(INSTRUCTION).removesuffix(INSTRUCTION).strip()
+
+
+def is_gradable(label: str) -> bool:
+    """Whether an answer that states the label, boxed, is graded correct."""
+    return grade(f"\\boxed{{{label}}}", label).correct
+
+
+def read_problems(path: str | Path) -> list[Problem]:
+    """Problems of an evaluation file, in its order: our own JSONL, or a published JSON list or JSONL.
+
+    Known forms are rows with `input` and `label`, and rows with `problem` (or `question`) and `answer` (or a
+    `solution` that states it). The answer of GSM8K stands behind `####`.
+
+    Raises:
+        ValueError: file, place and field of what is wrong; columns of neither form; no problems; an id that two
+            rows have. (Published files without ids hold some problems twice; those get one id, and stay.)
+    """
+    path, problems, seen = Path(path), [], {}
+    for place, row in _rows(path):
+        try:
+            problem = _problem(row, path.stem)
+        except ValueError as error:
+            raise ValueError(f"{path}, {place}: {error}") from None
+        earlier, text = seen.setdefault(problem.id, (place, problem.text))
+        if earlier != place and ("id" in row or content_hash(text) != content_hash(problem.text)):
+            raise ValueError(
+                f"{path}, {place}: found id {problem.id!r}, which {earlier} has too; "
+                "wanted unique ids; remove one of the two"
+            )
+        problems.append(problem)
+    return problems
+
+
+def _rows(path: Path) -> Iterator[tuple[str, object]]:
+    """(place, row) of a JSON list, or of JSON lines."""
+    if not path.is_file():
+        raise ValueError(f"found no file {path}; wanted a JSON or JSONL file of problems; correct the path")
+    with path.open("rb") as stream:
+        is_list = stream.read(4096).lstrip()[:1] == b"["
+    if not is_list:
+        yield from ((f"line {number}", row) for number, row in read_rows(path))
+        return
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg}; fetch the file again") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 at byte {error.start}; convert the file or fetch it again") from None
+    if not rows:
+        raise ValueError(f"{path}: found no problems in the file, wanted at least one; fetch the file again")
+    yield from ((f"problem {number}", row) for number, row in enumerate(rows, 1))
+
+
+def _problem(row: object, stem: str) -> Problem:
+    if not isinstance(row, dict):
+        raise ValueError(f"found {shorten(row)}, wanted an object with a problem and its answer")
+    if "input" in row and "label" in row:
+        return _own(row)
+    name = next((n for n in ("problem", "question") if n in row), None)
+    if name is None or not ("answer" in row or "solution" in row):
+        raise ValueError(
+            f"found columns {sorted(row)}, wanted 'input' and 'label', or 'problem' (or 'question') and 'answer' "
+            "(or 'solution'); rename the columns"
+        )
+    text = row[name]
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"field {name!r} is {shorten(text)}, wanted the text of a problem")
+    return _published(row, text, stem)
+
+
+def _own(row: dict) -> Problem:
+    from .check import input_fault  # which imports this module
+
+    fault = input_fault(row["input"])
+    if fault:
+        raise ValueError(f"field 'input': {fault}")
+    text, label = problem_text(row), row["label"]
+    if label is not None and not isinstance(label, str):
+        raise ValueError(f"field 'label' is {shorten(label)}, wanted a string")
+    identifier = row.get("id", f"{row.get('datasource', 'problem')}/{content_hash(text)}")
+    return Problem(identifier, text, label, row.get("datasource", "default"), None, None)
+
+
+def _published(row: dict, text: str, stem: str) -> Problem:
+    label, level, year = _stated_answer(row), row.get("difficulty"), None
+    if "aime_number" in row:
+        datasource, year = "aime", int(row["year"])
+        identifier = f"aime/{year}-{row['aime_number']}-{row['problem_number']}"
+        level = None
+    elif "unique_id" in row or "type" in row:
+        datasource = "math"
+        unique = row.get("unique_id")
+        identifier = f"math/{unique.removesuffix('.json')}" if unique else f"math/{content_hash(text)}"
+    else:
+        datasource = "gsm8k" if "####" in str(row.get("solution") or row.get("answer")) else stem
+        identifier, level = row.get("id") or f"{datasource}/{content_hash(text)}", None
+    return Problem(str(identifier), text, label, datasource, level, year)
+
+
+def _stated_answer(row: dict) -> str | None:
+    """The answer as the grader reads it: the field, what follows GSM8K's `####`, or the solution's last box."""
+    answer, solution = row.get("answer"), row.get("solution")
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        answer = str(answer)
+    for text in (answer, solution):
+        if isinstance(text, str) and "####" in text:
+            answer = text.rpartition("####")[2]
+            break
+    if not isinstance(answer, str) and isinstance(solution, str):
+        answer = last_boxed(solution)[0]
+    if not isinstance(answer, str) or not answer.strip():
+        return None
+    return integer_label(answer) or answer.strip()

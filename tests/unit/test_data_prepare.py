@@ -1,0 +1,349 @@
+"""NuminaMath rows to disjoint training files: stages, formats, determinism, decontamination."""
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rft.data.canonical import canonical_words_text, content_hash, integer_label
+from rft.data.check import check_file
+from rft.data.decontaminate import build_index, find_match
+from rft.data.files import read_rows
+from rft.data.prepare import Sizes, prepare
+from rft.data.problems import Problem, problem_row, problem_text
+from rft.data.stages import row_fault, stage_table, worked_solution
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD = {
+    "problem": "A farmer has 17 sheep and sells all but 9. How many sheep are left?",
+    "solution": "All but nine are sold, so $\\boxed{9}$.",
+    "answer": "9",
+    "problem_type": "Algebra",
+    "question_type": "math-word-problem",
+    "problem_is_valid": "Yes",
+    "solution_is_valid": "Yes",
+    "source": "olympiads",
+    "synthetic": False,
+}
+AIME = (
+    "Let $x$, $y$ and $z$ all exceed $1$ and let $w$ be a positive number such that $\\log_x w = 24$, "
+    "$\\log_y w = 40$ and $\\log_{xyz} w = 12$. Find $\\log_z w$."
+)
+NOUNS = ("apple", "brick", "candle", "drum", "engine", "flute", "goose", "hammer", "island", "jacket", "kettle", "lamp")
+
+
+def numina(count: int) -> list[dict]:
+    """`count` rows that pass every filter, all different."""
+    rows = []
+    for i in range(count):
+        a, b, c = NOUNS[i % 12], NOUNS[i // 12 % 12], NOUNS[i // 144 % 12]
+        text = (
+            f"Every {a} costs {i} coins and each {b} costs twice that; how many coins buy one {a}, one {b} and a {c}?"
+        )
+        rows.append(GOOD | {"problem": text, "answer": str(3 * i), "solution": f"We add: $\\boxed{{{3 * i}}}$."})
+    return rows
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def eval_file(path: Path) -> Path:
+    return write_jsonl(path, [problem_row(AIME, "60", "aime/1983-1-1", "aime")])
+
+
+SIZES = Sizes(train=20, dev=5, rl_pool=60, subset=10)
+FILES = ("sft_train.jsonl", "sft_dev.jsonl", "sft_rl_pool.jsonl", "sft_rl_pool_10.jsonl", "sft_manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "stage"),
+    [
+        ({"question_type": "MCQ"}, "math_word_problem"),
+        ({"question_type": None}, "math_word_problem"),
+        ({"answer": "proof"}, "integer_answer"),
+        ({"answer": "notfound"}, "integer_answer"),
+        ({"answer": None}, "integer_answer"),
+        ({"answer": "\\frac{1}{2}"}, "integer_answer"),
+        ({"answer": "4.0"}, "integer_answer"),
+        ({"answer": "9 sheep"}, "integer_answer"),
+        ({"answer": "9, 10"}, "integer_answer"),
+        ({"source": "amc_aime"}, "not_amc_aime"),
+        ({"problem_is_valid": "No"}, "valid"),
+        ({"problem_is_valid": "Incomplete"}, "valid"),
+        ({"solution_is_valid": None}, "valid"),
+        ({"solution": "  "}, "valid"),
+        ({"problem": "half a character \ud83d is no text"}, "valid"),
+        ({}, None),
+        ({"answer": "$1{,}000$"}, None),
+        ({"answer": "\\boxed{9}", "source": None}, None),
+    ],
+)
+def test_each_filter_rejects_its_rows(change, stage):
+    fault = row_fault(GOOD | change)
+    assert (fault and fault[0]) == stage
+
+
+@pytest.mark.parametrize(
+    ("answer", "label"),
+    [("042", "42"), ("-7", "-7"), ("+7", "7"), ("-0", "0"), ("1,234,567", "1234567"), ("$12$", "12"), ("12,34", None),
+     ("٤٢", None), ("1e3", None), ("x=3", None), ("", None), ("9" * 400, "9" * 400)],
+)  # fmt: skip
+def test_labels_are_plain_integers(answer, label):
+    assert integer_label(answer) == label
+
+
+def test_solutions_to_imitate_end_with_the_boxed_label():
+    assert worked_solution("So $\\boxed{9}$.", "9") == "So $\\boxed{9}$."
+    assert worked_solution("So $\\boxed{9}$ sheep.", "9").endswith("The answer is $\\boxed{9}$.")
+    assert worked_solution("So $\\boxed{1,000}$.", "1000").endswith("\\boxed{1000}$.")
+    assert worked_solution("So $\\boxed{8}$.", "9") is None
+    assert worked_solution("So 9.", "9") is None
+    assert worked_solution("First $\\boxed{9}$, then $\\boxed{", "9") is None
+
+
+def test_stage_counts_add_up():
+    from collections import Counter
+
+    table = stage_table(10, Counter({("valid", "no problem"): 2, ("math_word_problem", "MCQ"): 3, ("valid", "x"): 1}))
+    assert [s["remaining"] for s in table] == [10, 7, 7, 7, 4, 4, 4, 4, 4]
+    assert table[0]["stage"] == "start" and table[4]["dropped"] == {"no problem": 2, "x": 1}
+
+
+@given(st.text(max_size=60))
+def test_typography_does_not_change_a_problem(text):
+    key = content_hash(text)
+    assert content_hash(f"  {text}\n") == key
+    assert content_hash(text.replace(" ", "  ")) == key
+    assert content_hash(f"{text}\u200b") == key
+
+
+def test_numbers_and_operators_do():
+    assert len({content_hash(t) for t in ("$x+1$", "$x-1$", "$x+2$", "$x+y$")}) == 4
+    assert content_hash("Find $\\dfrac{1}{2}$.") == content_hash("find \\( \\frac12\\)".replace("12", "{1}{2}"))
+
+
+@pytest.fixture
+def index():
+    short = Problem("math/short", "Determine the number of ways to arrange the letters of TOOT", "6", "math", 4, None)
+    apples = "Ann has 12 apples and buys 30 more; Ben has 7 and eats 2. How many apples have they together now?"
+    return build_index(
+        [
+            Problem("aime/1", AIME, "60", "aime", None, 1983),
+            short,
+            Problem("gsm8k/1", apples, "47", "gsm8k", None, None),
+        ]
+    )
+
+
+def match(text: str, label: str, index):
+    return find_match(canonical_words_text(text), content_hash(text), label, index)
+
+
+def test_copies_are_found_under_any_dress(index):
+    assert match(AIME.upper().replace("$", " $ ").replace("\\LOG", "\\log"), "60", index)[:2] == ("exact", "aime/1")
+    embedded = f"This is from a contest long ago. {AIME} Explain your answer."
+    assert match(embedded, "60", index)[:2] == ("13-gram", "aime/1")
+    drawn = f'{AIME} [asy] size(200); draw((0,0)--(1,1)); label("A", (0,0)); dot((2,2)); [/asy]'
+    assert match(drawn, "60", index).reason == "13-gram"
+    grown = "Please determine the number of ways to arrange the letters of TOOT"
+    assert match(grown, "6", index)[:2] == ("8-gram", "math/short")
+    # A word changed in each run of eight: no long n-gram is left.
+    retold = "Ann had 12 apples and buys 30 more; Ben got 7 and eats 2. How many apples have both together now?"
+    found = match(retold, "47", index)
+    assert found.reason == "near-duplicate" and found.against == "gsm8k/1" and 0.5 <= found.score < 1
+
+
+def test_other_problems_are_kept(index):
+    boilerplate = (
+        "The area of a square is $\\frac{m}{n}$, where $m$ and $n$ are relatively prime positive integers. Find $m+n$."
+    )
+    assert match(boilerplate, "5", index) is None
+    variant = "Ann has 11 pears and buys 31 more; Ben has 8 and eats 3. How many pears have they together now?"
+    assert match(variant, "46", index) is None
+    assert match("2", "2", index) is None
+    assert match("", "2", index) is None
+
+
+def test_boilerplate_alone_is_no_copy():
+    tail = "where $m$ and $n$ are relatively prime positive integers. Find the remainder when $m+n$ is divided by 1000."
+    first = Problem(
+        "a", f"A die is rolled until six comes up; the chance of an odd count is $m/n$, {tail}", "1", "x", 1, 1
+    )
+    second = (
+        f"The sides of a triangle are 13, 14 and 15. A circle through two corners touches the longest side, and its "
+        f"radius, measured in units of the altitude on that same side, equals $m/n$, {tail}"
+    )
+    assert match(second, "2", build_index([first])) is None
+
+
+def test_files_are_disjoint_counted_and_the_same_from_every_format(tmp_path):
+    rows = [
+        *numina(200), GOOD | {"question_type": "proof"}, GOOD | {"problem_is_valid": "No"},
+        *numina(3), numina(1)[0] | {"problem": f"  {numina(6)[5]['problem'].upper()}", "answer": "1"},
+        GOOD | {"problem": f"In 1983: {AIME}", "answer": "60", "solution": "$\\boxed{60}$"},
+    ]  # fmt: skip
+    sources = {"jsonl": write_jsonl(tmp_path / "rows.jsonl", rows), "parquet": tmp_path / "rows.parquet"}
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table, sources["parquet"], row_group_size=50)
+    for kind, name in (("stream", "stream.arrow"), ("file", "file.arrow")):
+        sources[kind] = tmp_path / name
+        with getattr(pa.ipc, f"new_{kind}")(sources[kind], table.schema) as writer:
+            writer.write_table(table)
+    import datasets
+
+    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
+    sources["saved"] = tmp_path / "saved"
+    evaluation = eval_file(tmp_path / "aime.jsonl")
+    outs = {}
+    for kind, source in sources.items():
+        outs[kind] = tmp_path / f"out-{kind}"
+        manifest = prepare(str(source), None, [evaluation], SIZES, 42, outs[kind])
+    left = {s["stage"]: s["remaining"] for s in manifest["stages"]}
+    assert left == {
+        "start": 207, "math_word_problem": 206, "integer_answer": 206, "not_amc_aime": 206, "valid": 205,
+        "unique": 201, "long_enough": 201, "decontaminated": 200, "one_answer": 199,
+    }  # fmt: skip
+    (rejected,) = manifest["decontamination"]["rejected"]
+    assert rejected["row"] == 207 and rejected["against"] == "aime/1983-1-1" and rejected["reason"] == "13-gram"
+    assert len(manifest["overlap"]) == 6 and set(manifest["overlap"].values()) == {0}
+    for name in FILES[:4]:
+        data = (outs["jsonl"] / name).read_bytes()
+        assert all((out / name).read_bytes() == data for out in outs.values())
+        assert check_file(outs["jsonl"] / name)[0] == []
+    again = prepare(str(sources["jsonl"]), None, [evaluation], SIZES, 42, tmp_path / "again")
+    assert [(tmp_path / "again" / n).read_bytes() for n in FILES] == [(outs["jsonl"] / n).read_bytes() for n in FILES]
+    pool = [row for _, row in read_rows(outs["jsonl"] / "sft_rl_pool.jsonl")]
+    assert [row for _, row in read_rows(outs["jsonl"] / "sft_rl_pool_10.jsonl")] == pool[:10]
+    assert numina(6)[5]["problem"] not in {problem_text(row) for row in pool}  # its copies state different answers
+    assert sorted(p.name for p in (tmp_path / "again").iterdir()) == sorted(FILES)
+    assert again["files"]["sft_rl_pool.jsonl"]["rows"] == 60
+
+
+def test_sample_depends_on_the_seed_and_not_on_the_order_of_rows(tmp_path):
+    rows = numina(150)
+    forward, backward = (
+        write_jsonl(tmp_path / f"{n}.jsonl", r) for n, r in (("forward", rows), ("backward", rows[::-1]))
+    )
+    for name, source, seed in (("a", forward, 1), ("b", backward, 1), ("c", forward, 2)):
+        prepare(str(source), None, [], SIZES, seed, tmp_path / name)
+    pools = [(tmp_path / name / "sft_rl_pool.jsonl").read_bytes() for name in "abc"]
+    assert pools[0] == pools[1] != pools[2]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command, in this process: exit status, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["prepare_sft_data.py", *map(str, arguments)])
+        try:
+            status = runpy.run_path(str(ROOT / "data" / "prepare_sft_data.py"))["main"]()
+        except SystemExit as stop:
+            status = stop.code
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def test_command_prints_the_stages(tmp_path, run):
+    source = write_jsonl(tmp_path / "rows.jsonl", numina(90))
+    sizes = ("--sft-size", 10, "--dev-size", 5, "--rl-pool-size", 50, "--subset-size", 20, "--seed", 7)
+    status, printed, _ = run("--source", source, "--no-eval-set", *sizes, "--out", tmp_path / "out")
+    assert status == 0
+    assert [line.split()[0] for line in printed.splitlines()[:3]] == ["start", "math_word_problem", "integer_answer"]
+    assert (tmp_path / "out" / "sft_rl_pool_20.jsonl").is_file()
+    assert run("--source", source, "--out", tmp_path / "other")[0] == 2  # an evaluation set, or a plain no
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("rows.jsonl", b"", "empty file"),
+        ("rows.jsonl", b'{"question": "1+1?"}\n', "found columns ['question'], wanted also ['problem'"),
+        ("rows.jsonl", json.dumps(GOOD).encode() + b"\n{broken\n", "line 2: not JSON"),
+        (
+            "rows.jsonl",
+            json.dumps(GOOD | {"problem_is_valid": True}).encode(),
+            "row 1: column 'problem_is_valid' is True",
+        ),
+        ("rows.jsonl", json.dumps(GOOD).encode() + b'\n{"problem": "caf\xe9"}\n', "line 2: found byte 0xe9"),
+        ("rows.parquet", b"PAR1 and then nothing", "cannot be read"),
+        ("rows.arrow", b"nothing", "cannot be read"),
+        ("rows.csv", b"problem,answer\n", "wanted a .parquet, .jsonl or .arrow file"),
+        ("rows.jsonl", (json.dumps(GOOD) + "\n").encode(), "found 1 problems"),
+    ],
+)
+def test_bad_input_gets_one_message_and_leaves_the_old_files(tmp_path, run, name, content, words):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "sft_train.jsonl").write_text("older\n")
+    (tmp_path / name).write_bytes(content)
+    status, _, message = run("--source", tmp_path / name, "--no-eval-set", "--out", out)
+    assert status == 2
+    assert words in message and len(message.splitlines()) == 1
+    assert {p.name: p.read_text() for p in out.iterdir()} == {"sft_train.jsonl": "older\n"}
+
+
+def test_unreadable_sources_are_named():
+    from rft.data.numina import read_numina
+
+    with pytest.raises(ValueError, match="found no file nowhere/rows"):
+        list(read_numina("nowhere/rows.parquet"))
+    with pytest.raises(ValueError, match="correct --source"):
+        read_numina("no such thing")
+
+
+def test_full_disk_leaves_nothing_behind(tmp_path):
+    """A file size limit stands in for a full disk: the write fails with an OSError in the same place."""
+    source = write_jsonl(tmp_path / "rows.jsonl", numina(90))
+    out = tmp_path / "out"
+    line = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000)); sys.argv = sys.argv[1:]; "
+        "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    sizes = ("--sft-size", "10", "--dev-size", "5", "--rl-pool-size", "70", "--subset-size", "20")
+    script = str(ROOT / "data" / "prepare_sft_data.py")
+    done = subprocess.run(
+        [sys.executable, "-c", line, script, "--source", source, "--no-eval-set", *sizes, "--out", out],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and "File too large" in done.stderr, done.stderr
+    assert list(out.iterdir()) == []
+
+
+def test_made_up_rows_have_the_schema_and_planted_copies_are_found(tmp_path):
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.numina_rows import SCHEMA, make_rows
+
+    evaluation = eval_file(tmp_path / "aime.jsonl")
+    rows = list(make_rows(600, 0, [(AIME, "60")] * 3))
+    assert rows == list(make_rows(600, 0, [(AIME, "60")] * 3))
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "rows.parquet")
+    manifest = prepare(str(tmp_path / "rows.parquet"), None, [evaluation], SIZES, 0, tmp_path / "out")
+    (exact, embedded) = manifest["decontamination"]["rejected"]  # the second copy is a retyped first: not unique
+    assert (exact["reason"], exact["row"], embedded["reason"], embedded["row"]) == ("exact", 150, "13-gram", 450)
+    assert manifest["stages"][5]["dropped"]["copy of an earlier problem"] > 1
+
+
+def test_hub_datasets_are_streamed(tmp_path, monkeypatch):
+    """`datasets` takes a local folder for a hub name of the same form: its own reading, without a network."""
+    from rft.data.numina import COLUMNS, _checked, _hub
+
+    folder = tmp_path / "org" / "numina" / "data"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(numina(7)), folder / "train-00000-of-00001.parquet")
+    monkeypatch.chdir(tmp_path)
+    rows = [{c: row[c] for c in COLUMNS} for row in _checked(_hub("org/numina", None), "org/numina")]
+    assert rows == [{c: row[c] for c in COLUMNS} for row in numina(7)]
+    with pytest.raises(ValueError, match="found no hub dataset org/absent"):
+        _hub("org/absent", None)

@@ -1,0 +1,202 @@
+"""Probe sets from published files, and the format checks of problem files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rft.data.check import check_file
+from rft.data.files import read_rows
+from rft.data.probes import make_probe_sets
+from rft.data.problems import problem_row, problem_text, read_problems
+from rft.evaluation import read_problems as read_for_evaluation
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = ROOT.parent / "shared" / "data"
+
+
+def numbered(template: str, count: int, **fields) -> list[dict]:
+    """`count` made-up problems that have no run of words in common but the template."""
+    kinds = ("lemon", "marble", "needle", "orchid", "pebble", "quill", "ribbon")
+    return [
+        {"problem": template.format(f"{kinds[i % 7]} number {i * i + 7}"), "answer": str(i), **fields}
+        for i in range(count)
+    ]
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """Files in the forms that are published: MATH test and train, GSM8K, AIME of two years."""
+    test = [
+        row | {"unique_id": f"test/algebra/{i}.json"}
+        for i, row in enumerate(numbered("Solve {} today.", 300, difficulty=5.0))
+    ]
+    train = numbered("Weigh {} twice.", 700, difficulty=4.0, type="Algebra") + numbered(
+        "Easy {}.", 9, difficulty=3.0, type="Algebra"
+    )
+    train += [{"problem": "What is missing here?", "answer": None, "difficulty": 5.0, "type": "Algebra"}]
+    gsm8k = [
+        {"problem": row["problem"], "answer": None, "solution": f"Count.\n#### 1,{i:03d}", "difficulty": -1.0}
+        for i, row in enumerate(numbered("Ann buys {} for her aunt.", 140))
+    ]
+    aime = [
+        row | {"year": 2000 + i, "aime_number": 1, "problem_number": 3}
+        for i, row in enumerate(numbered("Prove how often {} turns.", 50))
+    ]
+    aime[24]["problem"] = "How many ways are there to put five rings on two fingers when the order on each matters?"
+    train += [{"problem": aime[24]["problem"], "answer": "24", "difficulty": 5.0, "type": "Algebra"}]
+    paths = []
+    for name, rows in {"test": test, "train": train, "gsm8k": gsm8k, "aime": aime}.items():
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(rows, indent=1))
+    return paths
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [row for _, row in read_rows(path)]
+
+
+def test_probes_are_nested_mixed_and_apart_from_the_held_out_aime(sources, tmp_path):
+    manifest = make_probe_sets(sources, None, [], 42, tmp_path / "out")
+    files = manifest["files"]
+    assert files["probe_set_200_ood.jsonl"]["datasources"] == {"math": 170, "gsm8k": 15, "aime": 15}
+    assert files["probe_set_1000_ood.jsonl"]["rows"] == 1000 and files["aime_eval.jsonl"]["rows"] == 26
+    small, large, aime = (
+        rows_of(tmp_path / "out" / name)
+        for name in ("probe_set_200_ood.jsonl", "probe_set_1000_ood.jsonl", "aime_eval.jsonl")
+    )
+    assert large[:200] == small
+    assert [row["id"] for row in aime][:2] == ["aime/2024-1-3", "aime/2025-1-3"]
+    held_out = {problem_text(row) for row in aime}
+    assert not held_out & {problem_text(row) for row in large}
+    assert (
+        manifest["dropped"] == {"MATH below level 4": 0, "no answer": 1, "copy": 1} or manifest["dropped"]["copy"] == 1
+    )
+    assert all(row["id"].startswith("math/test/algebra/") for row in small if row["datasource"] == "math")
+    assert {row["label"] for row in large if row["datasource"] == "gsm8k"} <= {str(1000 + i) for i in range(140)}
+    for name in files:
+        assert check_file(tmp_path / "out" / name)[0] == []
+        assert read_for_evaluation(tmp_path / "out" / name)
+
+
+def test_probes_do_not_depend_on_the_order_of_the_files(sources, tmp_path):
+    first = make_probe_sets(sources, None, [], 42, tmp_path / "a")["files"]
+    assert make_probe_sets(sources[::-1], None, [], 42, tmp_path / "b")["files"] == first
+    other = make_probe_sets(sources, None, [], 43, tmp_path / "c")["files"]
+    assert other["probe_set_200_ood.jsonl"]["sha256"] != first["probe_set_200_ood.jsonl"]["sha256"]
+
+
+def write_pool(path: Path, count: int) -> Path:
+    rows = [
+        problem_row(f"How heavy are {i} stones of {i + 1} pounds?", str(i * (i + 1)), f"n/{i}", "x")
+        for i in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_id_probe_comes_from_the_pool_and_leaves_out_what_is_trained_on(tmp_path):
+    pool, trained = write_pool(tmp_path / "pool.jsonl", 300), write_pool(tmp_path / "trained.jsonl", 100)
+    make_probe_sets([], pool, [trained], 42, tmp_path)
+    probe = rows_of(tmp_path / "probe_set_200.jsonl")
+    assert len(probe) == 200 and {row["id"] for row in probe} == {f"n/{i}" for i in range(100, 300)}
+    with pytest.raises(ValueError, match="found 199 problems outside of --exclude"):
+        make_probe_sets([], pool, [write_pool(tmp_path / "trained.jsonl", 101)], 42, tmp_path)
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published problems are not here")
+def test_probes_of_the_published_files(tmp_path):
+    manifest = make_probe_sets(sorted(PUBLISHED.glob("*.json")), None, [], 42, tmp_path)
+    assert manifest["files"]["aime_eval.jsonl"]["rows"] == 30
+    assert manifest["files"]["probe_set_200_ood.jsonl"]["datasources"] == {"math": 170, "gsm8k": 15, "aime": 15}
+    assert manifest["files"]["probe_set_1000_ood.jsonl"]["rows"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]", "no problems"),
+        ("", "empty file"),
+        ('[{"text": "1+1"}]', "problem 1: found columns ['text'], wanted 'input' and 'label'"),
+        ('[{"problem": "", "answer": "1"}]', "field 'problem' is ''"),
+        ('[{"problem": "1+1?", "answer": "2"},]', "not JSON"),
+        (
+            '{"problem": "1+1?", "answer": "2", "id": "a"}\n{"problem": "1+2?", "answer": "3", "id": "a"}\n',
+            "line 2: found id 'a'",
+        ),
+        ('{"input": "", "label": "2", "id": "a"}\n', "line 1: field 'input'"),
+    ],
+)
+def test_bad_evaluation_files_are_named_by_place_and_field(tmp_path, content, words):
+    (tmp_path / "bad.json").write_text(content)
+    with pytest.raises(ValueError) as raised:
+        read_problems(tmp_path / "bad.json")
+    assert words in str(raised.value)
+
+
+GOOD = problem_row("What is one and one?", "2", "sum/1", "x")
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ({"input": []}, "field 'input': found []"),
+        ({"input": [{"role": "user"}]}, "message 1 is {'role': 'user'}, wanted an object with 'role' and 'content'"),
+        ({"input": [{"role": "human", "content": "x"}]}, "message 1 has role 'human'"),
+        ({"input": [{"role": "user", "content": " "}]}, "message 1 has content ' '"),
+        ({"input": [{"role": "assistant", "content": "x"}]}, "the last message is of role 'assistant', wanted 'user'"),
+        ({"input": [{"role": "user", "content": "half \ud800"}]}, "wanted some text"),
+        ({"label": ""}, "field 'label': found no answer"),
+        ({"label": 2}, "field 'label': found 2, wanted a string"),
+        ({"label": "\\frac{1}{2"}, "which the grader cannot parse"),
+        ({"id": "sum/1"}, "field 'id': found 'sum/1', which line 1 has too"),
+        ({"id": None}, "field 'id' is None"),
+        ({"datasource": 3}, "field 'datasource' is integer, but string in the first line"),
+        ({"level": 3}, "field 'level' is integer, but absent in the first line"),
+        ({"input": GOOD["input"]}, "the same problem as in line 1"),
+    ],
+)
+def test_check_names_line_and_field(tmp_path, second, words):
+    other = problem_row("What is one and two?", "3", "sum/2", "x") | second
+    (tmp_path / "f.jsonl").write_text(json.dumps(GOOD) + "\n" + json.dumps(other) + "\n")
+    faults, _ = check_file(tmp_path / "f.jsonl")
+    assert any(words in fault and f"{tmp_path / 'f.jsonl'}, line 2: " in fault for fault in faults), faults
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"\n", "found a blank line"),
+        (b'{"input": "caf\xe9", "label": "1"}\n', "found byte 0xe9 at column 15, wanted UTF-8"),
+        (b'\xef\xbb\xbf{"input": "x", "label": "1"}\n', "byte order mark"),
+        (b'{"input": "x", "label": "1", "label": "2"}\n', "found field 'label' twice"),
+        (b'{"input": "x", "label": NaN}\n', "found NaN"),
+        (b"[1, 2]\n", "found [1, 2], wanted a JSON object"),
+        (b'{"input": "x", "lab', "the file may be cut"),
+        (b'{"label": "1"}\n', "field 'input' is missing (found ['label'])"),
+    ],
+)
+def test_check_names_broken_lines(tmp_path, line, words):
+    (tmp_path / "f.jsonl").write_bytes(json.dumps({"input": "y", "label": "1"}).encode() + b"\n" + line)
+    faults, _ = check_file(tmp_path / "f.jsonl")
+    assert any(words in fault and "line 2" in fault for fault in faults), faults
+
+
+def check(*arguments: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "rft.data", "check", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_check_command(tmp_path):
+    first, second = write_pool(tmp_path / "a.jsonl", 30), write_pool(tmp_path / "b.jsonl", 30)
+    done = check(first, second)
+    assert done.returncode == 0 and "30 problems, nothing wrong" in done.stdout
+    done = check("--disjoint", first, second)
+    assert done.returncode == 2 and "b.jsonl, line 1: the same problem as in " in done.stderr
+    assert done.stderr.splitlines()[-1] == "and 10 more"
+    (tmp_path / "empty.jsonl").touch()
+    done = check(tmp_path / "empty.jsonl", tmp_path / "absent.jsonl")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 2
+    assert "found an empty file" in done.stderr and "found no file" in done.stderr
