@@ -6,8 +6,10 @@ from functools import partial
 import torch
 from deepspeed.accelerator import get_accelerator
 from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
-from deepspeed.ops.op_builder import FusedAdamBuilder
+from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
 from deepspeed.ops.op_builder.builder import CUDAMismatchException, MissingCUDAException
+
+from rft.hooks.compiled_ops import drop_abandoned_lock
 
 
 def adam_class(adam_offload: bool) -> Callable[..., torch.optim.Optimizer]:
@@ -19,6 +21,7 @@ def adam_class(adam_offload: bool) -> Callable[..., torch.optim.Optimizer]:
     if get_accelerator().device_name() == "cpu":
         return torch.optim.AdamW
     if adam_offload:
+        drop_abandoned_lock(CPUAdamBuilder.NAME)
         return DeepSpeedCPUAdam
     reason = why_not_built(FusedAdamBuilder())
     if reason is None:
@@ -33,6 +36,7 @@ def why_not_built(builder) -> str | None:
     Trying is the only test: in DeepSpeed 0.18.5 `is_compatible()` of a CUDA op is always true, whatever compiler, CUDA
     headers or matching nvcc are missing (deepspeed/ops/op_builder/builder.py).
     """
+    drop_abandoned_lock(builder.NAME)
     try:
         builder.load()
     except (RuntimeError, OSError, ImportError, CUDAMismatchException, MissingCUDAException) as error:

@@ -54,6 +54,23 @@ def test_cpu_optimizer_needs_no_compiler(monkeypatch):
     assert type(optimizer) is torch.optim.AdamW
 
 
+def test_cpu_process_group_needs_no_compiler(monkeypatch):
+    import deepspeed
+    from deepspeed.comm.torch import build_shm_op
+    from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy
+
+    # Where the group is made; `build_shm_op` is its first step.
+    built = []
+    monkeypatch.setitem(deepspeed.ops.__compatible_ops__, "deepspeed_shm_comm", True)
+    monkeypatch.setattr("deepspeed.ops.op_builder.cpu.ShareMemCommBuilder.load", lambda _builder: "compiled")
+    monkeypatch.setattr(deepspeed, "init_distributed", lambda **_: built.append(build_shm_op()))
+    monkeypatch.setattr("openrlhf.utils.deepspeed.deepspeed.dist.get_world_size", lambda: sys.exit("group made"))
+    strategy = types.SimpleNamespace(full_determinism=False, seed=3, args=types.SimpleNamespace(local_rank=-1))
+    with pytest.raises(SystemExit, match="group made"):
+        DeepspeedStrategy.setup_distributed(strategy)
+    assert built == [None]
+
+
 def test_actor_loads_mxfp4_bit_exact(checkpoint, one_rank):
     """Under ZeRO-3 the experts are partitioned as soon as they are loaded, and gather to the checkpoint's values."""
     import deepspeed
