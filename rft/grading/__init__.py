@@ -4,10 +4,11 @@ Every function is pure, deterministic and linear in its input: no model text is 
 subprocess is used, so a reward can run in any thread of any Ray worker.
 """
 
-from .compare import equal, parse_rational
+from .compare import equal
 from .extract import Extraction, extract_answer, final_message, last_boxed, last_number, open_channel, response_of
 from .grade import Grade, grade
 from .normalize import normalize
+from .rational import parse_rational
 
 __all__ = [
     "Extraction",
