@@ -1,4 +1,4 @@
-"""What an answer may be decorated with, for the lenient profile: a left side, a unit, a choice's text."""
+"""What an answer may be decorated with, for the lenient profile: a left side, a unit, a choice."""
 
 import re
 from typing import NamedTuple
@@ -7,7 +7,8 @@ from .normalize import DOLLAR, normalize
 
 _NAME = r"(?:\\?[A-Za-z]+(?:_(?:[0-9A-Za-z]|\{[0-9A-Za-z, ]{1,9}\}))?'{0,2}(?:\([A-Za-z, ]{1,9}\))?)"
 _LEFT_SIDE = re.compile(
-    rf"({_NAME}(?::{_NAME})?|\({_NAME}(?:,{_NAME}){{1,7}}\)|\|[A-Za-z]{{1,9}}\||\\angle ?[A-Z]{{1,3}}) ?(?:=|\\approx(?![A-Za-z])|\\in(?![A-Za-z])) ?"
+    rf"({_NAME}(?::{_NAME})?|\({_NAME}(?:,{_NAME}){{1,7}}\)|\|[A-Za-z]{{1,9}}\||\\angle ?[A-Z]{{1,3}}) ?"
+    r"(?:=|\\approx(?![A-Za-z])|\\in(?![A-Za-z])) ?"
 )
 _NOT_NAMES = ("\\frac", "\\sqrt", "\\text", "\\pm", "\\mathbb")
 _WRAPPED_UNIT = re.compile(
@@ -17,15 +18,19 @@ _WRAPPED_UNIT = re.compile(
 _PLAIN_UNIT = re.compile(r"(?<=[0-9)}.$]) ?((?:[A-Za-z]{2,20}[./]? ?){1,4})(?:\^\{?([0-9])\}?)?\.?$")
 _PERCENT = re.compile(r" ?(?:\\?%|\b(?:percent|percentage|pct)\b)\$?\.?$")
 _DEGREES = re.compile(r" ?(?:\^ ?(?:\\circ|\{ ?\\circ ?\})|\u00b0|\bdegrees?\b)\$?\.?$")
-_CHOICE = re.compile(r"\(?([A-Z])\)(?:[ :.].{0,200})?|\(([0-9]{1,2})\)", re.DOTALL)
+_CHOICE = re.compile(r"\(?([A-Z])\)(?:[ :.0-9A-Za-z\\].{0,200})?", re.DOTALL)
+_SPACED = re.compile(r"-?[1-9][0-9]{0,2}(?: [0-9]{3})+")
+_THIN = re.compile(r"(?<!\\)\\[,;: ]|~|\s")
 # These change the number they stand behind, or the question.
-_NO_UNITS = frozenset(
-    "and or to if when where for with without not no mod modulo base more less fewer over under than of from by plus minus "
-    "times divided squared cubed factorial million billion trillion thousand hundred dozen score gross half halves third "
-    "thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths ninth ninths tenth "
-    "tenths hundredth hundredths thousandth thousandths remainder below above before after ago short left negative positive "
-    "pi sqrt sin cos tan log ln exp inf infinity nan true false none least most about am pm".split()
-)
+_CHANGING = """
+and or to if when where for with without not no mod modulo base more less fewer over under than of from by plus
+minus times divided squared cubed factorial million billion trillion thousand hundred dozen score gross half
+halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths
+ninth ninths tenth tenths hundredth hundredths thousandth thousandths remainder below above before after ago
+short left negative positive pi sqrt sin cos tan log ln exp inf infinity nan true false none least most about am
+pm
+"""
+_NO_UNITS = frozenset(_CHANGING.split())
 _ALIASES = {"centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "kilometre": "km"}
 _ALIASES |= {"millimeter": "mm", "inche": "inch", "in": "inch", "feet": "foot", "ft": "foot", "hour": "h", "hr": "h"}
 _ALIASES |= {"minute": "min", "second": "s", "sec": "s", "gram": "g", "kilogram": "kg", "liter": "l", "litre": "l"}
@@ -52,6 +57,8 @@ def undecorate(answer: str) -> Stated:
         left, s = normalize(m[1]), s[m.end() :]
     s, unit = _take_unit(s)
     core = normalize(s)
+    if _SPACED.fullmatch(core):
+        core = core.replace(" ", "")
     if core.startswith(DOLLAR) and not unit:
         core, unit = core[1:].lstrip(), "dollar"
     return Stated(left, core, unit)
@@ -61,12 +68,12 @@ def normalize_ends(answer: str) -> str:
     """``answer`` stripped of what wraps it, its words still in their wrappers; '' where it is too long."""
     if not normalize(answer):
         return ""
-    s = re.sub(r"\s+", " ", answer).strip()
+    s = re.sub(" +", " ", _THIN.sub(" ", answer).replace("$$", "$"))
     for _ in range(3):
         s = s.strip(" .")
         if s.startswith("\\boxed") and s.endswith("}"):
             s = s[s.find("{") + 1 : -1]
-        if s.count("$") == 2 and s[0] == s[-1] == "$" and s[-2] != "\\":
+        if len(s) > 2 and s[0] == s[-1] == "$" and s[-2] != "\\" and "$" not in s[1:-1].replace("\\$", ""):
             s = s[1:-1]
     return s
 
@@ -101,7 +108,6 @@ def is_name(s: str) -> bool:
     return bool(re.fullmatch(_NAME, s)) and not s.startswith(_NOT_NAMES)
 
 
-def choice(core: str) -> str:
-    """``A`` for ``(A)``, ``(A) 42`` or ``A)``; ``3`` for ``(3)``; else ``core``."""
-    m = _CHOICE.fullmatch(core)
-    return (m[1] or m[2]) if m else core
+def is_choice(letter: str, core: str) -> bool:
+    """Whether ``core`` is ``(A)``, ``A)`` or ``(A) 42`` for the letter ``A``."""
+    return len(letter) == 1 and (m := _CHOICE.fullmatch(core)) is not None and m[1] == letter

@@ -19,7 +19,8 @@ _TOKEN = re.compile(
 )
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4}")
 _WORD_NEAR_SPACE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2}")
-_GREEK = frozenset("alpha beta gamma delta epsilon theta lambda mu nu xi pi rho sigma tau phi chi psi omega".split())
+_LETTERS = "alpha beta gamma delta epsilon theta lambda mu nu xi pi rho sigma tau phi chi psi omega"
+_GREEK = frozenset(_LETTERS.split())
 _TIMES = frozenset(("*", "\\cdot", "\\times"))
 _OVER = frozenset(("/", "\\div"))
 _PAIRS = {"(": ")", "{": "}", "[": "]"}

@@ -203,14 +203,14 @@ def last_number(text: str) -> str | None:
         if (fraction := _fraction_that_ends(text, end)) is not None:
             return fraction or None
         before, after = text[max(0, found.start() - 12) : found.start()], text[end : end + 12]
-        if found.start() == start and before[-1:].isalpha() or before.endswith("_"):
+        if (found.start() == start and before[-1:].isalpha()) or before.endswith("_"):
             continue
         return None if _in_expression(before, found[0], after) else found[0].replace("\u2212", "-")
     return None
 
 
 def _fraction_that_ends(text: str, end: int) -> str | None:
-    """``\\frac{a}{b}`` of two numbers where ``b`` ends at ``end``, with its sign; '' within an expression; else None."""
+    """``\\frac{a}{b}`` of two numbers with its sign, ``b`` ending at ``end``; '' within an expression; else None."""
     start = text.rfind("\\", max(0, end - _MAX_FRACTION), end)
     m = _FRACTION.match(text, start) if start >= 0 else None
     if m is None or m.end() != end + 1:

@@ -2,7 +2,7 @@
 
 import re
 
-from .decoration import Stated, choice, is_name, undecorate
+from .decoration import Stated, is_choice, is_name, undecorate
 from .expression import difference, near, parse, same_value, symbols
 from .normalize import normalize
 from .rational import close, mixed_number, parse_rational
@@ -25,7 +25,8 @@ def alike(answer: str, gold: str, depth: int = 0) -> bool:
     """
     if len(answer) > MAX_CHARS or len(gold) > MAX_CHARS or depth > MAX_DEPTH:
         return False
-    if same(normalize(answer), normalize(gold)):
+    normal_a, normal_g = normalize(answer), normalize(gold)
+    if same(normal_a, normal_g):
         return True
     a, g = undecorate(answer), undecorate(gold)
     if not a.core or not g.core or (a.left and g.left and a.left != g.left):
@@ -36,14 +37,15 @@ def alike(answer: str, gold: str, depth: int = 0) -> bool:
         return True
     if (verdict := _alike_numbers(a, g)) is not None:
         return verdict
-    if (verdict := _alike_parts(a.core, g.core, depth)) is not None:
+    if (verdict := _alike_parts(a, g, depth)) is not None:
         return verdict
     return (
-        choice(a.core) == choice(g.core)
+        is_choice(g.core, a.core)
+        or is_choice(a.core, g.core)
         or (a.core in _REALS and g.core in _REALS)
         or _as_interval(a.core, g.core)
         or same_value(a.core, g.core)
-        or _same_equation(a.core, g.core)
+        or _same_equation(normal_a, normal_g)
         or _same_word(a.core, g.core)
     )
 
@@ -62,9 +64,11 @@ def _alike_numbers(a: Stated, g: Stated) -> bool | None:
     return close(value_a, value_g, rounded)
 
 
-def _alike_parts(a: str, g: str, depth: int) -> bool | None:
+def _alike_parts(stated_a: Stated, stated_g: Stated, depth: int) -> bool | None:
     """Verdict on two lists, sets, tuples, unions or matrices; None where neither is one."""
-    parts_a, parts_g = _listed(a), _listed(g)
+    a, g = stated_a.core, stated_g.core
+    solutions = is_name(stated_a.left) or is_name(stated_g.left)  # x = 1, 2
+    parts_a, parts_g = _listed(a, solutions), _listed(g, solutions)
     if parts_a is None and parts_g is None:
         return None
     if parts_a is None or parts_g is None:
@@ -77,8 +81,8 @@ def _alike_parts(a: str, g: str, depth: int) -> bool | None:
     return same_items(parts_a, parts_g, lambda x, y: alike(x, y, depth + 1), depth)
 
 
-def _listed(core: str) -> Parts | None:
-    """Parts of ``core``; a list's order counts unless it is joined by words, a set, of tuples, or labelled."""
+def _listed(core: str, solutions: bool) -> Parts | None:
+    """Parts of ``core``; a list's order counts unless it is joined by words, a set, of tuples, or of solutions."""
     s, joints = _JOINT.subn(",", core)
     parts = take_apart(s)
     if parts is None or parts.kind in ("list", "\\{\\}"):
@@ -89,7 +93,8 @@ def _listed(core: str) -> Parts | None:
             return None
         labelled = all("=" in item for item in items)
         ordered = parts is not None and parts.ordered and not joints and len(items) == len(parts.items)
-        return Parts("list", items, ordered and not labelled and not all(item.startswith("(") for item in items))
+        tuples = all(item.startswith("(") for item in items)
+        return Parts("list", items, ordered and not (labelled or tuples or solutions))
     return parts._replace(kind=_MATRIX_NAME.sub("matrix:", parts.kind))
 
 

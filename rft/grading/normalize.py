@@ -16,8 +16,8 @@ _ODD_CHARS = str.maketrans(_CHARS)
 _RENAMED = {"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "neq": "ne"}
 _RENAMED |= {"geqslant": "ge", "varnothing": "emptyset", "lbrace": "{", "rbrace": "}", "lvert": "|", "rvert": "|"}
 _RENAMED |= {"textdollar": "$", "dots": "ldots", "thinspace": ""}
-_DROPPED = "left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits boldsymbol".split()
-_RENAMED |= dict.fromkeys(_DROPPED, "")
+_SIZES = "left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits boldsymbol"
+_RENAMED |= dict.fromkeys(_SIZES.split(), "")
 _RENAMES = re.compile(r"\\(" + "|".join(sorted(_RENAMED, key=len, reverse=True)) + r")(?![A-Za-z])")
 _SIGNS = re.compile(r"\\(?:lt|gt)(?![A-Za-z])|<=|>=|!=")
 _SIGN = {"\\lt": "<", "\\gt": ">", "<=": "\\le ", ">=": "\\ge ", "!=": "\\ne "}
@@ -34,7 +34,9 @@ _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _GROUPING = re.compile(r"(?:(?<=[1-9])|(?<=[0-9]{2}))(?:\{,\}|,\\! ?)(?=[0-9]{3}(?![0-9]))")
 _THIN = re.compile(r"(?<!\\)\\[!,]")
 _BLANK = re.compile(r"(?<!\\)\\[;: ]|\\q?quad(?![A-Za-z])|~")
-WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|rm|operatorname) ?\{([^{}]*)\}")
+WRAPPER = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|rm|operatorname) ?\{([^{}]*)\}"
+)
 _SHORT_FRAC = re.compile(r"\\frac ?([0-9]) ?(?:([0-9])|(?=\{))")
 _SHORT_DENOMINATOR = re.compile(r"(\\frac ?\{[^{}]*\}) ?([0-9])")
 _SHORT_SQRT = re.compile(r"\\sqrt ?([0-9])")
@@ -114,7 +116,7 @@ def _rewrite_latex(s: str) -> str:
     s = _RENAMES.sub(_rename, s)
     s = _SIGNS.sub(lambda m: _SIGN[m[0]], s)
     for _ in range(3):
-        s, count = WRAPPER.subn(r"\1", s)
+        s, count = _WRAPPER.subn(r"\1", s)
         if not count:
             break
     if "\\frac" in s:

@@ -70,7 +70,7 @@ def _matrix(name: str, body: str) -> Parts | None:
 
 
 def relation(s: str) -> tuple[list[str], list[str]] | None:
-    """Sides and signs of ``a<b``, ``a\\le b<c``, ``a=b``, … turned so that they rise; None where there is no relation."""
+    """Sides and signs of ``a<b``, ``a\\le b<c``, ``a=b``, … turned to rise; None where there is no relation."""
     pieces = _RELATION.split(s)
     sides, signs = [piece.strip() for piece in pieces[::2]], pieces[1::2]
     if not signs or len(signs) > 4 or not all(sides):
