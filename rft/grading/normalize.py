@@ -34,7 +34,7 @@ _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _GROUPING = re.compile(r"(?:(?<=[1-9])|(?<=[0-9]{2}))(?:\{,\}|,\\! ?)(?=[0-9]{3}(?![0-9]))")
 _THIN = re.compile(r"(?<!\\)\\[!,]")
 _BLANK = re.compile(r"(?<!\\)\\[;: ]|\\q?quad(?![A-Za-z])|~")
-WRAPPER = re.compile(
+_WRAPPER = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|rm|operatorname) ?\{([^{}]*)\}"
 )
 _SHORT_FRAC = re.compile(r"\\frac ?([0-9]) ?(?:([0-9])|(?=\{))")
