@@ -1,7 +1,6 @@
 """Compare an answer with a label under one of the two profiles."""
 
 import re
-from functools import lru_cache
 
 from .extract import last_boxed
 from .lenient import alike
@@ -17,16 +16,21 @@ def equal(answer: str, gold: str, lenient: bool = False) -> bool:
 
     A gold that holds a ``\\boxed{}`` is what stands in its last one. Neither profile accepts an empty answer.
     """
+    return verdicts(answer, gold)[1] if lenient else _strict(answer, answer_of_label(gold))
+
+
+def verdicts(answer: str, gold: str) -> tuple[bool, bool]:
+    """The strict and the lenient verdict; whatever the strict profile accepts, the lenient one does."""
     gold = answer_of_label(gold)
-    normal_gold = _normal_gold(gold)
-    if not normal_gold:
-        return False
-    if same(normalize(answer), normal_gold):
-        return True
-    return lenient and not (_PLAIN.fullmatch(answer) and _PLAIN.fullmatch(gold)) and alike(answer, gold)
+    if _strict(answer, gold):
+        return True, True
+    if not normalize(gold) or (_PLAIN.fullmatch(answer) and _PLAIN.fullmatch(gold)):
+        return False, False
+    return False, alike(answer, gold)
 
 
-_normal_gold = lru_cache(maxsize=4096)(normalize)  # a label comes back for every sample of its group
+def _strict(answer: str, gold: str) -> bool:
+    return same(normalize(answer), normalize(gold))
 
 
 def answer_of_label(label: str) -> str:

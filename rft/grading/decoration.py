@@ -7,7 +7,8 @@ from .normalize import DOLLAR, normalize
 
 _NAME = r"(?:\\?[A-Za-z]+(?:_(?:[0-9A-Za-z]|\{[0-9A-Za-z, ]{1,9}\}))?'{0,2}(?:\([A-Za-z, ]{1,9}\))?)"
 _LEFT_SIDE = re.compile(
-    rf"({_NAME}(?::{_NAME})?|\({_NAME}(?:,{_NAME}){{1,7}}\)|\|[A-Za-z]{{1,9}}\||\\angle ?[A-Z]{{1,3}}) ?"
+    rf"([fghpqFGHPQ]\([0-9]{{1,9}}\)|{_NAME}(?::{_NAME})?|\({_NAME}(?:,{_NAME}){{1,7}}\)"
+    r"|\|[A-Za-z]{1,9}\||\\angle ?[A-Z]{1,3}) ?"
     r"(?:=|\\approx(?![A-Za-z])|\\in(?![A-Za-z])) ?"
 )
 _NOT_NAMES = ("\\frac", "\\sqrt", "\\text", "\\pm", "\\mathbb")

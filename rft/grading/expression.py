@@ -1,4 +1,4 @@
-"""Small algebra for answers that are no plain numbers: one form for one expression, and values to 150 digits.
+"""Small algebra for answers that are no plain numbers: one form for one expression, and values to 100 digits.
 
 `canonical` knows notation and order only (``\\frac{\\sqrt3}{2}`` is ``\\sqrt{3}/2``, ``1+x`` is ``x+1``) and computes
 nothing: whoever restates the problem has not answered it. `same_value` computes, for the lenient profile. Sizes are
@@ -44,7 +44,12 @@ def parse(s: str) -> tuple | None:
     ``("pow", base, exponent)``. Words, functions, relations and lists are not read, nor what has two readings
     (``1/2x``, ``2\\frac{1}{2}``).
     """
-    if len(s) > MAX_CHARS or s.isalpha() or _WORD.search(s) or (" " in s and _WORD_NEAR_SPACE.search(s)):
+    if (
+        len(s) > MAX_CHARS
+        or (len(s) > 1 and s.isalpha())
+        or _WORD.search(s)
+        or (" " in s and _WORD_NEAR_SPACE.search(s))
+    ):
         return None
     tokens, end = [], 0
     for m in _TOKEN.finditer(s):
@@ -167,6 +172,7 @@ def _rational(tree: tuple) -> tuple[int, int] | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def canonical(s: str) -> str | None:
     """The same text for two normal forms that differ in notation or in the order of terms and factors only."""
     tree = parse(s)
@@ -218,10 +224,20 @@ def same_value(a: str, g: str) -> bool:
     """
     if (tree_a := parse(a)) is None or (tree_g := parse(g)) is None:
         return False
-    points = [(_value(tree_a, p), _value(tree_g, p)) for p in (0, 1)]
-    if points[1] == (None, None):  # roots of negative letters
-        points[1] = (_value(tree_a, 2), _value(tree_g, 2))
-    return all(x is not None and y is not None and near(x, y) for x, y in points)
+    return _agree(tree_a, tree_g, 0) and (
+        not symbols(tree_a) | symbols(tree_g) or _agree(tree_a, tree_g, 1) or _agree_where_positive(tree_a, tree_g)
+    )
+
+
+def _agree(a: tuple, g: tuple, point: int) -> bool:
+    x = _value(a, point)
+    y = None if x is None else _value(g, point)
+    return x is not None and y is not None and near(x, y)
+
+
+def _agree_where_positive(a: tuple, g: tuple) -> bool:
+    """Roots of letters exist for positive letters only."""
+    return _value(a, 1) is None and _value(g, 1) is None and _agree(a, g, 2)
 
 
 def near(x: decimal.Decimal, y: decimal.Decimal) -> bool:
@@ -229,9 +245,13 @@ def near(x: decimal.Decimal, y: decimal.Decimal) -> bool:
     return abs(_CONTEXT.subtract(x, y)) <= _ZERO * max(abs(x), abs(y), decimal.Decimal(1))
 
 
-def difference(left: tuple, right: tuple, point: int) -> decimal.Decimal | None:
-    """Value of ``left - right`` at one of the fixed points, None where it cannot be computed."""
-    return _value(("add", [left, _negated(right)]), point)
+def proportional(a: tuple[tuple, tuple], g: tuple[tuple, tuple]) -> bool:
+    """Whether two equations, each a pair of sides, have differences of their sides that are multiples of each other."""
+    values = [[_value(("add", [left, _negated(right)]), p) for left, right in (a, g)] for p in (0, 1, 2)]
+    if not all(x and y for x, y in values):  # zero, or beyond what is computed
+        return False
+    x0, y0 = values[0]
+    return all(near(_CONTEXT.multiply(x, y0), _CONTEXT.multiply(y, x0)) for x, y in values[1:])
 
 
 def _value(tree: tuple, point: int) -> decimal.Decimal | None:

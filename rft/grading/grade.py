@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from .compare import answer_of_label, equal
+from .compare import answer_of_label, verdicts
 from .extract import extract_answer, final_message
 from .normalize import normalize
 
@@ -40,8 +40,7 @@ def grade(response: str, label: str | None, channel: str | None = None, fallback
     valid = label_is_valid(label)
     correct = lenient = False
     if valid and found.answer is not None:
-        correct = found.answer == label or equal(found.answer, label)
-        lenient = correct or equal(found.answer, label, lenient=True)
+        correct, lenient = (True, True) if found.answer == label else verdicts(found.answer, label)
     return Grade(
         correct=correct,
         correct_lenient=lenient,

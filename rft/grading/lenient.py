@@ -3,7 +3,7 @@
 import re
 
 from .decoration import Stated, is_choice, is_name, undecorate
-from .expression import difference, near, parse, same_value, symbols
+from .expression import parse, proportional, same_value, symbols
 from .normalize import normalize
 from .rational import close, mixed_number, parse_rational
 from .strict import MAX_DEPTH, same, same_items, same_number
@@ -122,18 +122,14 @@ def _interval(core: str) -> str | None:
 
 def _same_equation(a: str, g: str) -> bool:
     """Whether two equations in two letters or more are multiples of each other, as those of a line or a curve."""
-    differences = []
+    equations = []
     for s in (a, g):
         sides, signs = relation(s) or ([], [])
         trees = [parse(side) for side in sides]
         if signs != ["="] or None in trees or len(symbols(("add", trees))) < 2:
             return False
-        values = [difference(*trees, point) for point in (0, 1, 2)]
-        if not all(values):  # zero, or beyond what is computed
-            return False
-        differences.append(values)
-    (x0, *xs), (y0, *ys) = differences
-    return all(near(x * y0, y * x0) for x, y in zip(xs, ys, strict=True))
+        equations.append(trees)
+    return proportional(*equations)
 
 
 def _same_word(a: str, g: str) -> bool:

@@ -1,8 +1,10 @@
 """Rewrite an answer into one notation: what is dropped or renamed here never changes what the answer states."""
 
 import re
+from functools import lru_cache
 
 MAX_CHARS = 10_000  # a longer answer is not an answer
+MAX_BRACES = 500
 _ROUNDS = 6  # passes until nothing changes any more, so that a normal form is its own normal form
 
 DOLLAR = "\u00a4"  # stands for an amount's dollar sign, so that it is never taken for a math delimiter
@@ -46,6 +48,7 @@ _WHOLE_BOX = re.compile(r"\\(?:boxed|fbox) ?\{")
 _NORMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?|\\frac\{[0-9]+\}\{[0-9]+\})|[A-Za-z]")  # the common answers
 
 
+@lru_cache(maxsize=512)  # one answer is compared with several things, one label with the answers of its group
 def normalize(answer: str) -> str:
     """Normal form of ``answer``; '' where nothing is left, it is too long or wrapped too deep.
 
@@ -53,9 +56,9 @@ def normalize(answer: str) -> str:
     means the same: ``\\left``, thin spaces, ``\\frac12``, ``10{,}000``, outer braces, ``\\leq`` and ``<=``, a few
     characters outside of ASCII. Numbers keep their digits: `rft.grading.rational` compares values.
     """
-    if len(answer) > MAX_CHARS:
+    if len(answer) > MAX_CHARS or answer.count("{") > MAX_BRACES:
         return ""
-    s = answer
+    s = answer.replace("\\dfrac", "\\frac") if "\\dfrac" in answer else answer
     for _ in range(_ROUNDS):
         if _NORMAL.fullmatch(s):
             return s
