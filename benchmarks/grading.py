@@ -18,10 +18,11 @@ from rft.grading import grade
 
 RESPONSE_CHARS = 2_000
 FLOOD_CHARS = 200_000
+N = range(3_000)
 ANSWER_CHARS = 9_900
 FINAL = "<|channel|>final<|message|>"
 PROSE = "We multiply both sides by 3 and collect the terms of the sum, so that 12 remain. "
-ENDINGS = {  # what ends the response, # being another number each time, and the label
+ENDINGS = {  # what ends the response, # being a number, and the label
     "right box": (r"So it is \boxed{#}.", "#"),
     "wrong box": (r"So it is \boxed{#}.", "-42"),
     "right fraction": (r"So it is \boxed{\dfrac{#}{3}}.", r"\frac{#}3"),
@@ -100,16 +101,20 @@ def repeated(unit: str, chars: int) -> str:
     return (unit * (chars // len(unit) + 1))[:chars]
 
 
+def flood_texts() -> list[tuple[str, str]]:
+    """Names and responses: whole responses of `FLOOD_CHARS`, and answers of `ANSWER_CHARS` within one box."""
+    rows = [(name, repeated(unit, FLOOD_CHARS)) for name, unit in FLOODS.items()]
+    for name, unit in ANSWERS.items():
+        content = unit if len(unit) > 100 else repeated(unit, ANSWER_CHARS)
+        rows.append((f"answer: {name}", f"\\boxed{{{content}}}"))
+    return rows
+
+
 def floods() -> None:
     """Print the seconds of one `grade` call for each flood, the slowest label of three."""
     print(f"floods of {FLOOD_CHARS:,} characters, and of one answer of 10,000; slowest of three labels")
-    rows = [(name, repeated(unit, FLOOD_CHARS)) for name, unit in FLOODS.items()]
-    rows += [
-        (f"answer: {name}", "\\boxed{" + (unit if len(unit) > 100 else repeated(unit, ANSWER_CHARS)) + "}")
-        for name, unit in ANSWERS.items()
-    ]
     worst = 0.0
-    for name, text in rows:
+    for name, text in flood_texts():
         seconds = 0.0
         for gold in ("42", r"\{(1,2),x\}", r"2\sqrt{3}"):
             start = time.perf_counter()

@@ -1,6 +1,7 @@
 """Numbers as exact rationals: integers of any size, decimals, fractions, powers of ten."""
 
 import re
+from functools import lru_cache
 
 MAX_DIGITS = 1_000  # longer non-integers are compared as text
 MAX_EXPONENT = 308  # that of a double; larger powers of ten are never built
@@ -24,6 +25,7 @@ def integer(s: str) -> str | None:
     return (("-" if m[1] == "-" else "") + digits) if digits else "0"
 
 
+@lru_cache(maxsize=1024)
 def parse_rational(s: str) -> tuple[int, int] | None:
     """Numerator and positive denominator of a decimal, ``a/b``, ``\\frac{a}{b}`` or ``a\\times 10^{b}``, else None.
 
