@@ -13,18 +13,19 @@ _LEFT_SIDE = re.compile(
 )
 _NOT_NAMES = ("\\frac", "\\sqrt", "\\text", "\\pm", "\\mathbb")
 _WRAPPED_UNIT = re.compile(
-    r"(?<=[0-9)}.$]) ?\\(?:text|textbf|textit|textrm|textnormal|mathrm|mbox|operatorname|rm) ?\{([^{}]{1,40})\}"
+    r"(?:(?<=[0-9)}.$])|(?<=\\pi)) ?"
+    r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mbox|operatorname|rm) ?\{([^{}]{1,40})\}"
     r" ?(?:\^ ?\{?([0-9])\}?)? ?\$?\.?$"
 )
 _PLAIN_UNIT = re.compile(r"(?<=[0-9)}.$]) ?((?:[A-Za-z]{2,20}[./]? ?){1,4})(?:\^\{?([0-9])\}?)?\.?$")
 _PERCENT = re.compile(r" ?(?:\\?%|\b(?:percent|percentage|pct)\b)\$?\.?$")
-_DEGREES = re.compile(r" ?(?:\^ ?(?:\\circ|\{ ?\\circ ?\})|\u00b0|\bdegrees?\b)\$?\.?$")
+_DEGREES = re.compile(r" ?(?:\^ ?(?:\\circ|\{ ?\\circ ?\})|\\degree|\u00b0|\bdegrees?\b)\$?\.?$")
 _CHOICE = re.compile(r"\(?([A-Z])\)(?:[ :.0-9A-Za-z\\].{0,200})?", re.DOTALL)
 _SPACED = re.compile(r"-?[1-9][0-9]{0,2}(?: [0-9]{3})+")
 _THIN = re.compile(r"(?<!\\)\\[,;: ]|~|\s")
 # These change the number they stand behind, or the question.
 _CHANGING = """
-and or to if when where for with without not no mod modulo base more less fewer over under than of from by plus
+is are was were and or to if when where for with without not no mod modulo base more less fewer over under than of from by plus
 minus times divided squared cubed factorial million billion trillion thousand hundred dozen score gross half
 halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths
 ninth ninths tenth tenths hundredth hundredths thousandth thousandths remainder below above before after ago

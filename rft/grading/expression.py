@@ -14,13 +14,15 @@ from math import gcd
 MAX_CHARS = 300
 MAX_DEPTH = 12
 _TOKEN = re.compile(
-    r"\\[A-Za-z]+|[0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30}"
+    r"\\[A-Za-z]+(?:_(?:[0-9A-Za-z]|\{[0-9A-Za-z]{1,9}\}))?|[0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30}"
     r"|[A-Za-z](?:_(?:[0-9A-Za-z]|\{[0-9A-Za-z]{1,9}\}))?|[-+*/^(){}\[\]]"
 )
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4}")
 _WORD_NEAR_SPACE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2}")
 _LETTERS = "alpha beta gamma delta epsilon theta lambda mu nu xi pi rho sigma tau phi chi psi omega"
+_NAMES = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp"
 _GREEK = frozenset(_LETTERS.split())
+_FUNCTIONS = frozenset(f"\\{name}" for name in _NAMES.split())
 _TIMES = frozenset(("*", "\\cdot", "\\times"))
 _OVER = frozenset(("/", "\\div"))
 _PAIRS = {"(": ")", "{": "}", "[": "]"}
@@ -41,7 +43,8 @@ def parse(s: str) -> tuple | None:
     """Tree of a normal form, None where it is none of: numbers, letters, + - * / ^, fractions and roots.
 
     Nodes are ``("num", n, d)``, ``("sym", name)``, ``("add", children)``, ``("mul", children)``,
-    ``("pow", base, exponent)``. Words, functions, relations and lists are not read, nor what has two readings
+    ``("pow", base, exponent)``. A function of something is a letter of its
+    own. Words, relations and lists are not read, nor what has two readings
     (``1/2x``, ``2\\frac{1}{2}``).
     """
     if (
@@ -132,9 +135,25 @@ def _atom(t: list[str], i: int, depth: int) -> tuple[tuple, int]:
             exponent, i = ("num", 1, index[1]), i - 1
         base, i = _argument(t, i + 1, depth)
         return ("pow", base, exponent), i
-    if token[1:] in _GREEK:
-        return ("sym", token), i + 1
+    name, _, index = token.partition("_")
+    if name[1:] in _GREEK:
+        return ("sym", token.replace("{", "").replace("}", "")), i + 1
+    if name in _FUNCTIONS:
+        return _function(f"{name}_{index.strip('{}')}", t, i + 1, depth)
     raise _Unreadable
+
+
+def _function(name: str, t: list[str], i: int, depth: int) -> tuple[tuple, int]:
+    """A function's value as a letter of its own, named by function and argument: nothing is computed of it."""
+    power = None
+    if t[i] == "^":
+        power, i = _atom(t, i + 1, depth)
+    argument, i = _atom(t, i, depth)
+    ends = t[i] in _TIMES or t[i] in _OVER or t[i] in _FUNCTIONS
+    if t[i] == "^" or ((t[i][:1].isalnum() or t[i][:1] in tuple("({\\")) and not ends):
+        raise _Unreadable  # \sin 2x
+    value = ("sym", f"{name}[{''.join(_signed(argument))}]")
+    return (("pow", value, power) if power else value), i
 
 
 def _group(t: list[str], i: int, depth: int) -> tuple[tuple, int]:

@@ -5,7 +5,7 @@ import re
 from .decoration import Stated, is_choice, is_name, undecorate
 from .expression import parse, proportional, same_value, symbols
 from .normalize import normalize
-from .rational import close, mixed_number, parse_rational
+from .rational import close, is_rounded, mixed_number, parse_rational
 from .strict import MAX_DEPTH, same, same_items, same_number
 from .structure import Parts, relation, take_apart
 
@@ -56,7 +56,7 @@ def _alike_numbers(a: Stated, g: Stated) -> bool | None:
     value_g = parse_rational(g.core) or mixed_number(g.core)
     if value_a is None or value_g is None:
         return same_number(a.core, g.core)
-    rounded = "." in a.core or "." in g.core
+    rounded = is_rounded(a.core) or is_rounded(g.core)
     if a.unit == "%" != g.unit:
         value_a = value_a[0], value_a[1] * 100
     elif g.unit == "%" != a.unit:

@@ -17,7 +17,7 @@ _ODD_CHARS = str.maketrans(_CHARS)
 
 _RENAMED = {"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "neq": "ne"}
 _RENAMED |= {"geqslant": "ge", "varnothing": "emptyset", "lbrace": "{", "rbrace": "}", "lvert": "|", "rvert": "|"}
-_RENAMED |= {"textdollar": "$", "dots": "ldots", "thinspace": ""}
+_RENAMED |= {"textdollar": "$", "dots": "ldots", "thinspace": "", "degree": "^\\circ"}
 _SIZES = "left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits boldsymbol"
 _RENAMED |= dict.fromkeys(_SIZES.split(), "")
 _RENAMES = re.compile(r"\\(" + "|".join(sorted(_RENAMED, key=len, reverse=True)) + r")(?![A-Za-z])")
@@ -44,6 +44,7 @@ _SHORT_DENOMINATOR = re.compile(r"(\\frac ?\{[^{}]*\}) ?([0-9])")
 _SHORT_SQRT = re.compile(r"\\sqrt ?([0-9])")
 _SHORT_POWER = re.compile(r"([\^_])\{([0-9A-Za-z])\}(?![0-9A-Za-z])")
 _PLUS_INFINITY = re.compile(r"(^|[(\[,;])\+(?=\\infty)")
+_ELLIPSIS = re.compile(r"\.[0-9]+\.\.+$")  # 0.333... is not 0.333
 _WHOLE_BOX = re.compile(r"\\(?:boxed|fbox) ?\{")
 _NORMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?|\\frac\{[0-9]+\}\{[0-9]+\})|[A-Za-z]")  # the common answers
 
@@ -89,7 +90,9 @@ def _strip_enclosing(s: str) -> str:
     """Remove what only wraps the whole answer: a box, outer braces, trailing periods."""
     for _ in range(4):
         before = s
-        s = s.strip().rstrip(".").rstrip()
+        s = s.strip()
+        if s.endswith(".") and not _ELLIPSIS.search(s[-40:]):
+            s = s.rstrip(".").rstrip()
         if s.endswith("}"):
             box = _WHOLE_BOX.match(s)
             start = box.end() if box else 1
@@ -126,9 +129,10 @@ def _rewrite_latex(s: str) -> str:
         s = _SHORT_FRAC.sub(lambda m: f"\\frac{{{m[1]}}}" + (f"{{{m[2]}}}" if m[2] else ""), s)
         s = _SHORT_DENOMINATOR.sub(r"\1{\2}", s)
     s = _PLUS_INFINITY.sub(r"\1", s)
+    s = s.replace("^{\\circ}", "^\\circ")
     return _SHORT_POWER.sub(r"\1\2", _SHORT_SQRT.sub(r"\\sqrt{\1}", s))
 
 
 def _rename(m: re.Match) -> str:
     name = _RENAMED[m[1]]
-    return "\\" + name if name and name != "|" else name
+    return "\\" + name if name and name[0] not in "|^" else name

@@ -14,6 +14,7 @@ _FRAC = re.compile(r"([+-]?)\\frac\{([^{}]*)\}\{([^{}]*)\}")
 _POWER_OF_TEN = re.compile(
     r"(?:(.*?)(?:\\times|\\cdot|\*|(?<=[0-9])x))?([+-]?)10\^(?:\{([+-]?[0-9]{1,3})\}|([0-9]{1,3}))"
 )
+_REPEATING = re.compile(r"([+-]?)([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\{([0-9]+)\}")
 _MIXED = re.compile(r"([+-]?)([0-9]+) ?(\\frac\{[0-9]+\}\{[0-9]+\}|(?<= )[0-9]+/[0-9]+)")
 
 
@@ -27,7 +28,8 @@ def integer(s: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def parse_rational(s: str) -> tuple[int, int] | None:
-    """Numerator and positive denominator of a decimal, ``a/b``, ``\\frac{a}{b}`` or ``a\\times 10^{b}``, else None.
+    """Numerator and positive denominator of a decimal, ``a/b``, ``\\frac{a}{b}``, ``a\\times 10^{b}`` or
+    ``0.\\overline{3}``; None where ``s`` is no number.
 
     Not reduced. Sizes are checked before any number is built: at most `MAX_DIGITS` characters and exponents up to
     `MAX_EXPONENT`. Only ASCII digits count.
@@ -41,6 +43,8 @@ def parse_rational(s: str) -> tuple[int, int] | None:
         return (-value[0], value[1]) if value and m[1] == "-" else value
     if s.count("/") == 1:
         return _ratio(*s.split("/"))
+    if (m := _REPEATING.fullmatch(s)) is not None:
+        return _repeating(m)
     if "10^" in s and (m := _POWER_OF_TEN.fullmatch(s)) is not None:
         return _times_power_of_ten(m)
     return None
@@ -52,6 +56,11 @@ def mixed_number(s: str) -> tuple[int, int] | None:
         return None
     value = int(m[2]) * part[1] + part[0]
     return (-value if m[1] == "-" else value), part[1]
+
+
+def is_rounded(s: str) -> bool:
+    """Whether a number's notation rounds: a decimal may, a fraction or a period does not."""
+    return "." in s and "\\" not in s.partition(".")[2]
 
 
 def close(a: tuple[int, int], g: tuple[int, int], rounded: bool) -> bool:
@@ -93,6 +102,14 @@ def _times_power_of_ten(m: re.Match) -> tuple[int, int] | None:
     if factor is None or abs(exponent) > MAX_EXPONENT or (m[1] is not None and m[2]):
         return None
     return _shift(-factor[0] if m[2] == "-" else factor[0], factor[1], exponent)
+
+
+def _repeating(m: re.Match) -> tuple[int, int]:
+    """0.1\\overline{6}: digits that repeat are so many ninths."""
+    sign, whole, places, period = m.groups()
+    nines = 10 ** len(period) - 1
+    value = int((whole or "0") + places) * nines + int(period)
+    return (-value if sign == "-" else value), nines * 10 ** len(places)
 
 
 def _ratio(numerator: str, denominator: str) -> tuple[int, int] | None:

@@ -45,7 +45,7 @@ def same_number(a: str, g: str) -> bool | None:
     value_a = rational.parse_rational(a) if value_g is not None else None
     if value_a is None or value_g is None:
         return None
-    return rational.close(value_a, value_g, rounded="." in a or "." in g)
+    return rational.close(value_a, value_g, rounded=rational.is_rounded(a) or rational.is_rounded(g))
 
 
 def same_items(a: Parts, g: Parts, equal: Callable[[str, str], bool], depth: int) -> bool:
