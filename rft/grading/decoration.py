@@ -25,12 +25,11 @@ _SPACED = re.compile(r"-?[1-9][0-9]{0,2}(?: [0-9]{3})+")
 _THIN = re.compile(r"(?<!\\)\\[,;: ]|~|\s")
 # These change the number they stand behind, or the question.
 _CHANGING = """
-is are was were and or to if when where for with without not no mod modulo base more less fewer over under than of from by plus
-minus times divided squared cubed factorial million billion trillion thousand hundred dozen score gross half
-halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths
-ninth ninths tenth tenths hundredth hundredths thousandth thousandths remainder below above before after ago
-short left negative positive pi sqrt sin cos tan log ln exp inf infinity nan true false none least most about am
-pm
+is are was were and or to if when where for with without not no mod modulo base more less fewer over under than of
+from by plus minus times divided squared cubed factorial million billion trillion thousand hundred dozen score gross
+half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths
+ninth ninths tenth tenths hundredth hundredths thousandth thousandths remainder below above before after ago short
+left negative positive pi sqrt sin cos tan log ln exp inf infinity nan true false none least most about am pm
 """
 _NO_UNITS = frozenset(_CHANGING.split())
 _ALIASES = {"centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "kilometre": "km"}

@@ -231,7 +231,7 @@ def _in_expression(before: str, number: str, after: str) -> bool:
         sign == "^"
         or (sign in tuple("-\u2212+*/") and (left.isalnum() or left in tuple(")]}^")))
         or (sign == ":" and left.isdigit())
-        or (opened.endswith(",") and after[:1] in tuple(")]"))  # (3, 5)
+        or (before.endswith(",") and after[:1] in tuple(")]"))  # (3,5)
         or opened.endswith(("sqrt{", "}{", "]{", "^{", "_{"))
         or _CONTINUES.match(after)
     )

@@ -66,7 +66,7 @@ def test_last_boxed(text, content):
         ("42, by eq2", "42"),
         ("4x", None),
         ("42cm", "42"),
-        ("$(3, 5)$", None),
+        ("$(3,5)$", None),
         ("3/4 of it", "3/4"),
         ("about .5", ".5"),
         ("either 12,34", "34"),
