@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from .normalize import DOLLAR, normalize
+from .normalize import DOLLAR, normalize, strip_periods
 
 _NAME = r"(?:\\?[A-Za-z]+(?:_(?:[0-9A-Za-z]|\{[0-9A-Za-z, ]{1,9}\}))?'{0,2}(?:\([A-Za-z, ]{1,9}\))?)"
 _LEFT_SIDE = re.compile(
@@ -32,6 +32,12 @@ ninth ninths tenth tenths hundredth hundredths thousandth thousandths remainder 
 left negative positive pi sqrt sin cos tan log ln exp inf infinity nan true false none least most about am pm
 """
 _NO_UNITS = frozenset(_CHANGING.split())
+# Two or three letters behind a number are a product, unless they are one of these.
+_SHORT = """
+cm mm km nm dm kg mg ml dl kl cc ft in yd yds mi hr hrs min mins sec secs ms day lb lbs oz pt qt gal mph kph rpm
+sq cu deg rad per usd eur gbp hz khz mhz kwh kw mol
+"""
+_SHORT_UNITS = frozenset(_SHORT.split())
 _ALIASES = {"centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "kilometre": "km"}
 _ALIASES |= {"millimeter": "mm", "inche": "inch", "in": "inch", "feet": "foot", "ft": "foot", "hour": "h", "hr": "h"}
 _ALIASES |= {"minute": "min", "second": "s", "sec": "s", "gram": "g", "kilogram": "kg", "liter": "l", "litre": "l"}
@@ -71,7 +77,7 @@ def normalize_ends(answer: str) -> str:
         return ""
     s = re.sub(" +", " ", _THIN.sub(" ", answer).replace("$$", "$"))
     for _ in range(3):
-        s = s.strip(" .")
+        s = strip_periods(s)
         if s.startswith("\\boxed") and s.endswith("}"):
             s = s[s.find("{") + 1 : -1]
         if len(s) > 2 and s[0] == s[-1] == "$" and s[-2] != "\\" and "$" not in s[1:-1].replace("\\$", ""):
@@ -86,9 +92,16 @@ def _take_unit(s: str) -> tuple[str, str]:
         return s[: len(s) - len(m[0])], "degree"
     tail = s[-120:]
     for pattern in (_WRAPPED_UNIT, _PLAIN_UNIT):
-        if (m := pattern.search(tail)) and (unit := _unit(m[1], m[2])):
+        if (m := pattern.search(tail)) is None or (pattern is _PLAIN_UNIT and not _is_plain_unit(m[1])):
+            continue
+        if unit := _unit(m[1], m[2]):
             return s[: len(s) - len(tail) + m.start()], unit
     return s, ""
+
+
+def _is_plain_unit(words: str) -> bool:
+    """Whether words that are not marked as text can be a unit."""
+    return all(len(word) > 3 or word in _SHORT_UNITS for word in re.findall("[a-z]+", words.lower()))
 
 
 def _unit(words: str, power: str | None) -> str:

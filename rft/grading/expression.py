@@ -222,7 +222,7 @@ def _factors(tree: tuple, inverse: bool) -> tuple[int, list[str]]:
             inverse, over = not inverse, "" if inverse else "/"
         if exponent == "1":
             return _factors(tree[1], inverse)
-        return 1, [f"{over}({''.join(_signed(tree[1]))})^{exponent}"]
+        return 1, [f"{over}({''.join(_signed(tree[1]))})^({exponent})"]
     terms = sorted((key, sign) for sign, key in map(_signed, tree[1]))
     flip = terms[0][1] == "-"
     return (-1 if flip else 1), [over + "(" + "".join(("-" if (s == "-") != flip else "+") + k for k, s in terms) + ")"]

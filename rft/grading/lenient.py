@@ -78,6 +78,8 @@ def _alike_parts(stated_a: Stated, stated_g: Stated, depth: int) -> bool | None:
         return _as_interval(a, g) or (a in _REALS and g in _REALS)
     if parts_a.kind != parts_g.kind:
         return False
+    if all("=" in item for item in (*parts_a.items, *parts_g.items)):  # x = 1, y = 2
+        parts_a = parts_a._replace(ordered=False)
     return same_items(parts_a, parts_g, lambda x, y: alike(x, y, depth + 1), depth)
 
 
@@ -91,10 +93,10 @@ def _listed(core: str, solutions: bool) -> Parts | None:
         items = [item.removeprefix("+") for pair in both_signs for item in pair]
         if parts is None and len(items) == 1:
             return None
-        labelled = all("=" in item for item in items)
+        solutions = solutions or (len({item.partition("=")[0] for item in items}) == 1 and "=" in items[0])
         ordered = parts is not None and parts.ordered and not joints and len(items) == len(parts.items)
         tuples = all(item.startswith("(") for item in items)
-        return Parts("list", items, ordered and not (labelled or tuples or solutions))
+        return Parts("list", items, ordered and not (tuples or solutions))
     return parts._replace(kind=_MATRIX_NAME.sub("matrix:", parts.kind))
 
 

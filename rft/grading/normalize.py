@@ -28,7 +28,7 @@ _BRACE = re.compile(r"\\.|[{}]")
 _SPACES = re.compile(r"\s+")
 # All patterns below run on text whose whitespace is collapsed, so " ?" stands for any: "\s*" in front of something
 # that fails would make them quadratic.
-_AROUND = re.compile(r" ?([-+*/=<>;:^_(){}\[\]|&]) ?| ?\\\\ ?| ,")
+_AROUND = re.compile(r" ?([-+*/=<>;:^_(){}\[\]|&%]) ?| ?\\\\ ?| ,")
 _AFTER_COMMA = re.compile(r", (?![0-9]{3}(?![0-9]))|(?<![0-9]), ")  # "1, 234" is a list, "1,234" a number
 _COMMAND = re.compile(r" (?=\\[A-Za-z{])|(\\[A-Za-z]+) (?![A-Za-z])")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
@@ -90,9 +90,7 @@ def _strip_enclosing(s: str) -> str:
     """Remove what only wraps the whole answer: a box, outer braces, trailing periods."""
     for _ in range(4):
         before = s
-        s = s.strip()
-        if s.endswith(".") and not _ELLIPSIS.search(s[-40:]):
-            s = s.rstrip(".").rstrip()
+        s = strip_periods(s)
         if s.endswith("}"):
             box = _WHOLE_BOX.match(s)
             start = box.end() if box else 1
@@ -101,6 +99,12 @@ def _strip_enclosing(s: str) -> str:
         if s == before:
             return s
     return s
+
+
+def strip_periods(s: str) -> str:
+    """``s`` without blanks around it and periods behind it, but for those of a decimal that goes on."""
+    s = s.strip()
+    return s.rstrip(".").rstrip() if s.endswith(".") and not _ELLIPSIS.search(s[-40:]) else s
 
 
 def _closes_at_end(s: str, start: int) -> bool:
