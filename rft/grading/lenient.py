@@ -78,8 +78,12 @@ def _alike_parts(stated_a: Stated, stated_g: Stated, depth: int) -> bool | None:
         return _as_interval(a, g) or (a in _REALS and g in _REALS)
     if parts_a.kind != parts_g.kind:
         return False
-    if all("=" in item for item in (*parts_a.items, *parts_g.items)):  # x = 1, y = 2
-        parts_a = parts_a._replace(ordered=False)
+    labels = [item.partition("=")[0] for item in parts_a.items if "=" in item]
+    if len(labels) == len(parts_a.items):  # x = 1, y = 2
+        if all("=" in item for item in parts_g.items):
+            parts_a = parts_a._replace(ordered=False)
+        elif labels != sorted(labels):  # y = 1, x = 2 does not state (1, 2)
+            return False
     return same_items(parts_a, parts_g, lambda x, y: alike(x, y, depth + 1), depth)
 
 

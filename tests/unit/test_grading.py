@@ -2,6 +2,7 @@
 
 import ast
 import json
+import operator
 import sys
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ from rft.grading import (
     parse_rational,
     response_of,
 )
+from rft.grading.expression import canonical
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("grading_cases.jsonl").read_text().splitlines()]
 PACKAGE = Path(__file__).resolve().parents[2] / "rft" / "grading"
@@ -419,6 +421,44 @@ def test_the_last_box_wins_whatever_precedes_it(text, number):
 @given(latex, latex)
 def test_response_of_gives_the_response_back(prompt, response):
     assert response_of(prompt + response, prompt) == response
+
+
+letters = {"x": Fraction(7, 3), "y": Fraction(-5, 11)}
+leaf = st.sampled_from(["1", "2", "3", "x", "y"])
+tree = st.recursive(leaf, lambda t: st.tuples(st.sampled_from(["+", "-", "*", "frac", "^"]), t, t), max_leaves=4)
+
+
+def written(node, mirrored: bool) -> str:
+    """LaTeX of a tree; mirrored, with sums and products the other way round and quotients with a slash."""
+    if isinstance(node, str):
+        return node
+    left, right = (written(child, mirrored) for child in node[1:])
+    return {
+        "+": f"({right}+{left})" if mirrored else f"({left}+{right})",
+        "-": f"(-{right}+{left})" if mirrored else f"({left}-{right})",
+        "*": f"({right})\\cdot({left})" if mirrored else f"({left})({right})",
+        "frac": f"(({left})/({right}))" if mirrored else rf"\frac{{{left}}}{{{right}}}",
+        "^": f"({left})^{{2}}" if mirrored else f"{{{left}}}^2",
+    }[node[0]]
+
+
+def value(node) -> Fraction:
+    if isinstance(node, str):
+        return letters.get(node) or Fraction(node)
+    a, b = (value(child) for child in node[1:])
+    return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "frac": lambda: a / b, "^": lambda: a**2}[
+        node[0]
+    ]()
+
+
+@given(tree, tree)
+def test_expressions_that_are_accepted_are_equal(a, b):
+    try:
+        differ = value(a) != value(b)
+    except ZeroDivisionError:
+        return
+    assert not (differ and equal(written(a, False), written(b, True), lenient=True))
+    assert canonical(normalize(written(a, False))) == canonical(normalize(written(a, True))) is not None
 
 
 @given(latex, latex)
