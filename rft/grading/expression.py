@@ -1,12 +1,9 @@
-"""Small algebra for answers that are no plain numbers: one form for one expression, and values to 100 digits.
+"""Small algebra for answers that are no plain numbers: one form for one expression.
 
 `canonical` knows notation and order only (``\\frac{\\sqrt3}{2}`` is ``\\sqrt{3}/2``, ``1+x`` is ``x+1``) and computes
-nothing: whoever restates the problem has not answered it. `same_value` computes, for the lenient profile. Sizes are
-capped before anything is computed; nothing is ever evaluated as code.
+nothing: whoever restates the problem has not answered it. `rft.grading.value` computes, for the lenient profile.
 """
 
-import decimal
-import hashlib
 import re
 from functools import lru_cache
 from math import gcd
@@ -28,11 +25,6 @@ _OVER = frozenset(("/", "\\div"))
 _PAIRS = {"(": ")", "{": "}", "[": "]"}
 _MINUS_ONE, _HALF = ("num", -1, 1), ("num", 1, 2)
 
-_TRAPS = [decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow]
-_CONTEXT = decimal.Context(prec=150, Emax=200, Emin=-400, traps=_TRAPS)
-_LARGEST, _SMALLEST, _ZERO = decimal.Decimal("1e40"), decimal.Decimal("1e-40"), decimal.Decimal("1e-100")
-_MAX_POWER = 200
-
 
 class _Unreadable(Exception):
     """The text is beyond this grammar, or has two readings; it is then compared as text."""
@@ -43,9 +35,8 @@ def parse(s: str) -> tuple | None:
     """Tree of a normal form, None where it is none of: numbers, letters, + - * / ^, fractions and roots.
 
     Nodes are ``("num", n, d)``, ``("sym", name)``, ``("add", children)``, ``("mul", children)``,
-    ``("pow", base, exponent)``. A function of something is a letter of its
-    own. Words, relations and lists are not read, nor what has two readings
-    (``1/2x``, ``2\\frac{1}{2}``).
+    ``("pow", base, exponent)``. A function of something is a letter of its own. Words, relations and lists are not
+    read, nor what has two readings (``1/2x``, ``2\\frac{1}{2}``).
     """
     if (
         len(s) > MAX_CHARS
@@ -76,7 +67,7 @@ def _sum(t: list[str], i: int, depth: int) -> tuple[tuple, int]:
     while first or t[i] in ("+", "-"):
         negative = t[i] == "-"
         term, i = _product(t, i + (t[i] in ("+", "-")), depth)
-        terms.append(_negated(term) if negative else term)
+        terms.append(negated(term) if negative else term)
         first = False
     return (terms[0] if len(terms) == 1 else ("add", terms)), i
 
@@ -94,7 +85,7 @@ def _product(t: list[str], i: int, depth: int) -> tuple[tuple, int]:
             if divided or t[i][0] in ".0123456789":
                 raise _Unreadable
             factor, i = _power(t, i, depth)
-            if mixed and _rational(factor):
+            if mixed and rational_of(factor):
                 raise _Unreadable
             factors.append(factor)
         else:
@@ -109,7 +100,7 @@ def _power(t: list[str], i: int, depth: int) -> tuple[tuple, int]:
     exponent, i = _atom(t, i + 1 + negative, depth)
     if t[i] == "^":
         raise _Unreadable
-    return ("pow", base, _negated(exponent) if negative else exponent), i
+    return ("pow", base, negated(exponent) if negative else exponent), i
 
 
 def _atom(t: list[str], i: int, depth: int) -> tuple[tuple, int]:
@@ -172,18 +163,18 @@ def _argument(t: list[str], i: int, depth: int) -> tuple[tuple, int]:
     return _atom(t, i, depth)
 
 
-def _negated(tree: tuple) -> tuple:
+def negated(tree: tuple) -> tuple:
     return ("num", -tree[1], tree[2]) if tree[0] == "num" else ("mul", [_MINUS_ONE, tree])
 
 
-def _rational(tree: tuple) -> tuple[int, int] | None:
+def rational_of(tree: tuple) -> tuple[int, int] | None:
     """Numerator and denominator of a number or a quotient of two, None for any other tree."""
     if tree[0] == "num":
         return tree[1], tree[2]
-    if tree[0] == "mul" and len(tree[1]) == 2 and (top := _rational(tree[1][0])):
+    if tree[0] == "mul" and len(tree[1]) == 2 and (top := rational_of(tree[1][0])):
         other = tree[1][1]
         inverse = other[0] == "pow" and other[2] == _MINUS_ONE
-        bottom = _rational(other[1] if inverse else other)
+        bottom = rational_of(other[1] if inverse else other)
         if bottom and inverse and bottom[0] > 0:
             return top[0] * bottom[1], top[1] * bottom[0]
         if bottom and top == (-1, 1):
@@ -226,100 +217,3 @@ def _factors(tree: tuple, inverse: bool) -> tuple[int, list[str]]:
     terms = sorted((key, sign) for sign, key in map(_signed, tree[1]))
     flip = terms[0][1] == "-"
     return (-1 if flip else 1), [over + "(" + "".join(("-" if (s == "-") != flip else "+") + k for k, s in terms) + ")"]
-
-
-def symbols(tree: tuple) -> set[str]:
-    """Names of the letters in a tree."""
-    if tree[0] == "sym":
-        return {tree[1]}
-    children = tree[1] if tree[0] in ("add", "mul") else tree[1:] if tree[0] == "pow" else ()
-    return set().union(*map(symbols, children))
-
-
-def same_value(a: str, g: str) -> bool:
-    """Whether two normal forms are equal at fixed points to 100 digits; letters stand for real numbers.
-
-    False where either cannot be read or computed within 1e40.
-    """
-    if (tree_a := parse(a)) is None or (tree_g := parse(g)) is None:
-        return False
-    return _agree(tree_a, tree_g, 0) and (
-        not symbols(tree_a) | symbols(tree_g) or _agree(tree_a, tree_g, 1) or _agree_where_positive(tree_a, tree_g)
-    )
-
-
-def _agree(a: tuple, g: tuple, point: int) -> bool:
-    x = _value(a, point)
-    y = None if x is None else _value(g, point)
-    return x is not None and y is not None and near(x, y)
-
-
-def _agree_where_positive(a: tuple, g: tuple) -> bool:
-    """Roots of letters exist for positive letters only."""
-    return _value(a, 1) is None and _value(g, 1) is None and _agree(a, g, 2)
-
-
-def near(x: decimal.Decimal, y: decimal.Decimal) -> bool:
-    """Equal to 100 digits."""
-    return abs(_CONTEXT.subtract(x, y)) <= _ZERO * max(abs(x), abs(y), decimal.Decimal(1))
-
-
-def proportional(a: tuple[tuple, tuple], g: tuple[tuple, tuple]) -> bool:
-    """Whether two equations, each a pair of sides, have differences of their sides that are multiples of each other."""
-    values = [[_value(("add", [left, _negated(right)]), p) for left, right in (a, g)] for p in (0, 1, 2)]
-    if not all(x and y for x, y in values):  # zero, or beyond what is computed
-        return False
-    x0, y0 = values[0]
-    return all(near(_CONTEXT.multiply(x, y0), _CONTEXT.multiply(y, x0)) for x, y in values[1:])
-
-
-def _value(tree: tuple, point: int) -> decimal.Decimal | None:
-    try:
-        return _compute(tree, point)
-    except decimal.DecimalException:
-        return None
-
-
-def _compute(tree: tuple, point: int) -> decimal.Decimal:
-    kind = tree[0]
-    if kind == "num":
-        value = _CONTEXT.divide(decimal.Decimal(tree[1]), decimal.Decimal(tree[2]))
-    elif kind == "sym":
-        value = _letter(tree[1], point)
-    elif kind == "pow":
-        value = _raise(_compute(tree[1], point), tree[2], point)
-    else:
-        combine = _CONTEXT.add if kind == "add" else _CONTEXT.multiply
-        value = _compute(tree[1][0], point)
-        for child in tree[1][1:]:
-            value = combine(value, _compute(child, point))
-    if abs(value) < _ZERO:
-        return decimal.Decimal(0)
-    if not _SMALLEST <= abs(value) <= _LARGEST:
-        raise decimal.Overflow
-    return value
-
-
-def _raise(base: decimal.Decimal, exponent: tuple, point: int) -> decimal.Decimal:
-    n, d = _rational(exponent) or (0, 0)
-    if d == 1 or (d % 2 and base < 0):
-        if abs(n) > _MAX_POWER:
-            raise decimal.Overflow
-        if d > 1:
-            root = _CONTEXT.power(-base, _CONTEXT.divide(decimal.Decimal(1), decimal.Decimal(d)))
-            return _CONTEXT.power(-root, n)
-        return _CONTEXT.power(base, n)
-    if d == 2 and abs(n) <= _MAX_POWER:
-        return _CONTEXT.power(_CONTEXT.sqrt(base), n)
-    power = _compute(exponent, point)
-    if base <= 0 or abs(power) > _MAX_POWER:
-        raise decimal.InvalidOperation
-    return _CONTEXT.power(base, power)
-
-
-@lru_cache(maxsize=1024)
-def _letter(name: str, point: int) -> decimal.Decimal:
-    """A fixed number between 1 and 2 for a letter, negative at point 1 unless it is e or pi."""
-    digest = hashlib.sha512(f"{name} {0 if name in ('e', chr(92) + 'pi') else point}".encode()).digest()
-    value = 1 + _CONTEXT.divide(decimal.Decimal(int.from_bytes(digest)), decimal.Decimal(2**512))
-    return -value if point == 1 and name not in ("e", "\\pi") else value

@@ -9,6 +9,7 @@ from typing import NamedTuple
 _MARKER = re.compile(r"<\|(start|end|message|channel|constrain|return|call|endoftext)\|>")
 _ENDS = frozenset(("end", "return", "call", "endoftext"))
 _CHANNELS = ("analysis", "commentary", "final")
+_FINAL_HEADER = "<|channel|>final<|message|>"
 _STRIPPED_FINAL = "assistantfinal"
 _STRIPPED_OTHER = re.compile("assistant(?:analysis|commentary)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -100,6 +101,8 @@ def final_message(response: str, channel: str | None = None) -> tuple[str | None
     channel the prompt left open, see `open_channel`. Without markers, the text that is left when special tokens are
     stripped is understood (``analysis…assistantfinal…``); any other text is graded behind its last ``</think>``.
     """
+    if (usual := _usual_final(response)) is not None:
+        return usual
     if "<|" in response and (markers := list(_MARKER.finditer(response))):
         return _final_by_markers(response, markers, channel)
     if channel not in (None, "final"):
@@ -112,6 +115,21 @@ def final_message(response: str, channel: str | None = None) -> tuple[str | None
     if channel is None and response.startswith(_CHANNELS[:2]):
         return None, 0, False
     return _behind_thoughts(response)
+
+
+def _usual_final(response: str) -> tuple[str, int, bool] | None:
+    """`final_message` where the response ends in a plain final message, as it nearly always does; else None."""
+    header = response.rfind(_FINAL_HEADER)
+    if header < 0 or not (header == 0 or response.endswith("<|start|>assistant", 0, header)):
+        return None
+    start = header + len(_FINAL_HEADER)
+    end = response.find("<|", start)
+    closed = end >= 0
+    if closed and response[end:] not in ("<|return|>", "<|end|>"):
+        return None
+    if response.find("<|return|>", 0, header) >= 0 or response.find("<|endoftext|>", 0, header) >= 0:
+        return None
+    return response[start : end if closed else None], start, closed
 
 
 def _behind_thoughts(response: str) -> tuple[str | None, int, bool]:
@@ -171,6 +189,10 @@ def last_boxed(text: str) -> tuple[str | None, int]:
             i += 1
         if text[i : i + 1] != "{":  # \boxedx, or \boxed at the end
             continue
+        end = text.find("}", i)
+        content = text[i + 1 : end]
+        if end >= 0 and "{" not in content and "\\" not in content:
+            return content, end + 1
         depth = 0
         for m in _BRACE.finditer(text, i):
             brace = m[0]

@@ -3,11 +3,12 @@
 import re
 
 from .decoration import Stated, is_choice, is_name, undecorate
-from .expression import parse, proportional, same_value, symbols
+from .expression import parse
 from .normalize import normalize
 from .rational import close, is_rounded, mixed_number, parse_rational
 from .strict import MAX_DEPTH, same, same_items, same_number
 from .structure import Parts, relation, take_apart
+from .value import proportional, same_value, symbols
 
 MAX_CHARS = 1_000  # longer answers are left to the strict profile
 _JOINT = re.compile(r",? ?(?<![A-Za-z\\])(?:and|or)(?![A-Za-z]) ?|,? ?\\(?:lor|vee)(?![A-Za-z]) ?")

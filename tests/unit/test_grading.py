@@ -446,9 +446,8 @@ def value(node) -> Fraction:
     if isinstance(node, str):
         return letters.get(node) or Fraction(node)
     a, b = (value(child) for child in node[1:])
-    return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "frac": lambda: a / b, "^": lambda: a**2}[
-        node[0]
-    ]()
+    operations = {"+": operator.add, "-": operator.sub, "*": operator.mul, "frac": operator.truediv}
+    return a**2 if node[0] == "^" else operations[node[0]](a, b)
 
 
 @given(tree, tree)
