@@ -13,6 +13,7 @@ _FINAL_HEADER = "<|channel|>final<|message|>"
 _STRIPPED_FINAL = "assistantfinal"
 _STRIPPED_OTHER = re.compile("assistant(?:analysis|commentary)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_BLANKS = re.compile(r"\s*")
 _DIGIT = re.compile(r"[0-9]")
 _RUN = re.compile(r"[0-9,./\u2212-]+")
 _DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
@@ -25,6 +26,7 @@ _CONTINUES = re.compile(
 )
 _MAX_PASSED_OVER = 50
 _MAX_FRACTION = 100
+_MAX_RUN = 10_000  # characters; what is longer is no number
 _MIN_OVERLAP = 16
 
 
@@ -184,9 +186,7 @@ def last_boxed(text: str) -> tuple[str | None, int]:
     """
     start = len(text)
     while (start := text.rfind("\\boxed", 0, start)) >= 0:
-        i = start + 6
-        while i < len(text) and text[i].isspace():
-            i += 1
+        i = _BLANKS.match(text, start + 6).end()
         if text[i : i + 1] != "{":  # \boxedx, or \boxed at the end
             continue
         end = text.find("}", i)
@@ -220,6 +220,8 @@ def last_number(text: str) -> str | None:
             return None
         at = _RUN.match(backwards, digit.start()).end()
         start, end = len(text) - at, len(text) - digit.start()
+        if end - start > _MAX_RUN:
+            return None
         for found in _NUMBER.finditer(text, start, end):  # noqa: B007  the last one is wanted
             pass
         if (fraction := _fraction_that_ends(text, end)) is not None:
