@@ -4,27 +4,34 @@ import torch
 
 from rft.grading import grade, open_channel, response_of
 
+EXCLUDED_SCORE = -1.0  # outside of 0 to 1, so that dynamic filtering drops the group whatever its range
 
-def reward_func(queries: list[str], prompts: list[str], labels: list[str], **kwargs) -> dict:
+
+def reward_func(queries: list[str], prompts: list[str], labels: list, **kwargs) -> dict:
     """Score each response against its label.
 
     OpenRLHF calls this in a thread with lists of one: a query is the decoded prompt and response, special tokens
     kept (openrlhf/utils/agent.py, SingleTurnAgentExecutor). Only the response is graded. Returns ``rewards`` and
-    ``scores``, float32 ``(n,)`` of 0 and 1, and ``extra_logs``, a dict of finite float32 ``(n,)`` (reference
-    section 10). A label that cannot be parsed counts in ``label_invalid`` and rewards its whole group 0, so that
-    its group-relative advantage is 0. Raises ValueError where a query does not begin with its prompt.
+    ``scores``, float32 ``(n,)``, and ``extra_logs``, a dict of finite float32 ``(n,)`` (reference section 10).
+    Raises ValueError where a query does not begin with its prompt.
+
+    A label that cannot be parsed is excluded, not graded: ``label_invalid`` counts it, its reward is the same for every
+    response, so that a group's advantages are exactly 0, and its score is `EXCLUDED_SCORE`, so that
+    ``--dynamic_filtering`` replaces the group. The trainer takes finite rewards only, so there is no third value;
+    docs/grading.md says how to read the means of a step with such labels.
     """
     grades = [
-        grade(response_of(query, prompt), _text(label), open_channel(prompt))
+        grade(response_of(query, prompt), label_text(label), open_channel(prompt))
         for query, prompt, label in zip(queries, prompts, labels, strict=True)
     ]
     rewards = _floats(g.correct for g in grades)
     return {
         "rewards": rewards,
-        "scores": rewards.clone(),
+        "scores": _floats(g.correct if g.label_valid else EXCLUDED_SCORE for g in grades),
         "extra_logs": {
             "correctness": rewards.clone(),
             "correctness_lenient": _floats(g.correct_lenient for g in grades),
+            "lenient_disagreement": _floats(g.correct_lenient != g.correct for g in grades),
             "has_answer": _floats(g.answer is not None for g in grades),
             "has_boxed": _floats(g.has_boxed for g in grades),
             "parse_method": _floats(g.method for g in grades),
@@ -35,8 +42,10 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[str], **kwa
     }
 
 
-def _text(label) -> str | None:
-    """A label as text: datasets may hold it as a number."""
+def label_text(label) -> str | None:
+    """A label as text: data sets may hold it as a number. A whole float reads as its integer, None stays None."""
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
     return None if label is None else str(label)
 
 

@@ -9,11 +9,24 @@ from typing import NamedTuple
 _MARKER = re.compile(r"<\|(start|end|message|channel|constrain|return|call|endoftext)\|>")
 _ENDS = frozenset(("end", "return", "call", "endoftext"))
 _CHANNELS = ("analysis", "commentary", "final")
+_FINAL_HEADER = "<|channel|>final<|message|>"
+_STRIPPED_FINAL = "assistantfinal"
+_STRIPPED_OTHER = re.compile("assistant(?:analysis|commentary)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_BLANKS = re.compile(r"\s*")
 _DIGIT = re.compile(r"[0-9]")
-_NUMBER_CHARS = "0123456789,./-\u2212"
+_RUN = re.compile(r"[0-9,./\u2212-]+")
 _DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
-_NUMBER = re.compile(rf"-?(?:{_DECIMAL})(?:/(?:{_DECIMAL}))?")
+_NUMBER = re.compile(rf"[-\u2212]?(?:{_DECIMAL})(?:/(?:{_DECIMAL}))?")
+_FRACTION = re.compile(rf"\\[dtc]?frac ?\{{-?(?:{_DECIMAL})\}} ?\{{(?:{_DECIMAL})\}}")
+# What follows a number in an expression: a letter alone, a power, a bracket, a command that is neither text nor space.
+_CONTINUES = re.compile(
+    r"[A-Za-z](?![A-Za-z])|[(\[_](?! )|\^(?! ?\{? ?\\circ)|[-+*/:](?=[A-Za-z0-9(\\])|\}\{"
+    r"|\\(?!text|mathrm|mbox|quad|circ|right|[^A-Za-z])"
+)
+_MAX_PASSED_OVER = 50
+_MAX_FRACTION = 100
+_MAX_RUN = 10_000  # characters; what is longer is no number
 _MIN_OVERLAP = 16
 
 
@@ -88,17 +101,45 @@ def final_message(response: str, channel: str | None = None) -> tuple[str | None
 
     With Harmony markers only the last message of the final channel counts, and none means None. ``channel`` is the
     channel the prompt left open, see `open_channel`. Without markers, the text that is left when special tokens are
-    stripped is understood (``analysis…assistantfinal…``); any other text is graded whole.
+    stripped is understood (``analysis…assistantfinal…``); any other text is graded behind its last ``</think>``.
     """
+    if (usual := _usual_final(response)) is not None:
+        return usual
     if "<|" in response and (markers := list(_MARKER.finditer(response))):
         return _final_by_markers(response, markers, channel)
     if channel not in (None, "final"):
         return None, 0, False
-    cut = response.rfind("assistantfinal")
+    cut = response.rfind(_STRIPPED_FINAL)
     if cut >= 0:
-        cut += len("assistantfinal")
-        return response[cut:], cut, False
+        cut += len(_STRIPPED_FINAL)
+        later = _STRIPPED_OTHER.search(response, cut)
+        return response[cut : later.start() if later else None], cut, later is not None
     if channel is None and response.startswith(_CHANNELS[:2]):
+        return None, 0, False
+    return _behind_thoughts(response)
+
+
+def _usual_final(response: str) -> tuple[str, int, bool] | None:
+    """`final_message` where the response ends in a plain final message, as it nearly always does; else None."""
+    header = response.rfind(_FINAL_HEADER)
+    if header < 0 or not (header == 0 or response.endswith("<|start|>assistant", 0, header)):
+        return None
+    start = header + len(_FINAL_HEADER)
+    end = response.find("<|", start)
+    closed = end >= 0
+    if closed and response[end:] not in ("<|return|>", "<|end|>"):
+        return None
+    if response.find("<|return|>", 0, header) >= 0 or response.find("<|endoftext|>", 0, header) >= 0:
+        return None
+    return response[start : end if closed else None], start, closed
+
+
+def _behind_thoughts(response: str) -> tuple[str | None, int, bool]:
+    """Text behind the last ``</think>``, as models without Harmony mark it; None where thinking never ends."""
+    end = response.rfind("</think>")
+    if end >= 0:
+        return response[end + len("</think>") :], end + len("</think>"), False
+    if response[:40].lstrip().startswith("<think>"):
         return None, 0, False
     return response, 0, False
 
@@ -106,7 +147,8 @@ def final_message(response: str, channel: str | None = None) -> tuple[str | None
 def _final_by_markers(response: str, markers: list[re.Match], channel: str | None) -> tuple[str | None, int, bool]:
     if channel is None and all(m[1] in _ENDS for m in markers):
         # Plain text that merely ends with a closing token, as a chat template without channels gives it.
-        return response[: markers[0].start()], 0, True
+        text, offset, _ = _behind_thoughts(response[: markers[0].start()])
+        return text, offset, True
     best: tuple[str | None, int, bool] = (None, 0, False)
     header_start = 0
     content_start = -1 if channel is None else 0  # -1: inside a header
@@ -144,11 +186,13 @@ def last_boxed(text: str) -> tuple[str | None, int]:
     """
     start = len(text)
     while (start := text.rfind("\\boxed", 0, start)) >= 0:
-        i = start + 6
-        while i < len(text) and text[i].isspace():
-            i += 1
+        i = _BLANKS.match(text, start + 6).end()
         if text[i : i + 1] != "{":  # \boxedx, or \boxed at the end
             continue
+        end = text.find("}", i)
+        content = text[i + 1 : end]
+        if end >= 0 and "{" not in content and "\\" not in content:
+            return content, end + 1
         depth = 0
         for m in _BRACE.finditer(text, i):
             brace = m[0]
@@ -163,24 +207,58 @@ def last_boxed(text: str) -> tuple[str | None, int]:
 
 
 def last_number(text: str) -> str | None:
-    """The last number in ``text`` (ASCII digits, thousands commas, decimals, ``a/b``), None when there is none.
+    """The last number in ``text``: ASCII digits, thousands commas, decimals, ``a/b``, ``\\frac{a}{b}``; None if none.
 
-    A minus behind a letter, digit or closing bracket is a subtraction, not a sign.
+    Digits within a word or an index (``eq2``, ``x_1``) are passed over. A number within an expression (``x-3``,
+    ``4x``, ``\\sqrt{5}``, ``2^{10}``) is no answer, and no earlier number stands in for it.
     """
-    digit = _DIGIT.search(text[::-1])
-    if digit is None:
+    if "\\" in text or "{,}" in text:
+        text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "")
+    backwards, at = text[::-1], 0
+    for _ in range(_MAX_PASSED_OVER):
+        if (digit := _DIGIT.search(backwards, at)) is None:
+            return None
+        at = _RUN.match(backwards, digit.start()).end()
+        start, end = len(text) - at, len(text) - digit.start()
+        if end - start > _MAX_RUN:
+            return None
+        for found in _NUMBER.finditer(text, start, end):  # noqa: B007  the last one is wanted
+            pass
+        if (fraction := _fraction_that_ends(text, end)) is not None:
+            return fraction or None
+        before, after = text[max(0, found.start() - 12) : found.start()], text[end : end + 12]
+        if (found.start() == start and before[-1:].isalpha()) or before.endswith("_"):
+            continue
+        return None if _in_expression(before, found[0], after) else found[0].replace("\u2212", "-")
+    return None
+
+
+def _fraction_that_ends(text: str, end: int) -> str | None:
+    """``\\frac{a}{b}`` of two numbers with its sign, ``b`` ending at ``end``; '' within an expression; else None."""
+    start = text.rfind("\\", max(0, end - _MAX_FRACTION), end)
+    m = _FRACTION.match(text, start) if start >= 0 else None
+    if m is None or m.end() != end + 1:
         return None
-    end = len(text) - digit.start()
-    start = len(text[:end].rstrip(_NUMBER_CHARS))
-    run = text[start:end].replace("\u2212", "-")
-    found = None
-    for found in _NUMBER.finditer(run):  # noqa: B007  the last one is wanted
-        pass
-    number = found[0]
-    before = run[found.start() - 1] if found.start() else text[start - 1 : start]
-    if number[0] == "-" and (before.isalnum() or before in tuple(")]}.,")):
-        number = number[1:]
-    return number
+    sign = "-" if text[start - 1 : start] in ("-", "\u2212") else ""
+    before = text[max(0, start - 12) : start - len(sign)] if sign else text[max(0, start - 12) : start]
+    glued = before[-1:].isalnum() or before[-1:] in tuple(")]}^+*/")
+    return "" if glued or _CONTINUES.match(text[end + 1 : end + 13]) else sign + m[0]
+
+
+def _in_expression(before: str, number: str, after: str) -> bool:
+    """Whether a number with these neighbours is part of an expression."""
+    if number[0] in "-\u2212":
+        before += number[0]
+    sign, left = before[-1:], before[-2:-1]
+    opened = before.rstrip()
+    return bool(
+        sign == "^"
+        or (sign in tuple("-\u2212+*/") and (left.isalnum() or left in tuple(")]}^")))
+        or (sign == ":" and left.isdigit())
+        or (before.endswith(",") and after[:1] in tuple(")]"))  # (3,5)
+        or opened.endswith(("sqrt{", "}{", "]{", "^{", "_{"))
+        or _CONTINUES.match(after)
+    )
 
 
 def extract_answer(text: str, fallback: bool = True) -> Extraction:

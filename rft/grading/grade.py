@@ -3,12 +3,13 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from .compare import equal
+from .compare import answer_of_label, verdicts
 from .extract import extract_answer, final_message
 from .normalize import normalize
 
 LONG_CHARS = 2_000  # a response of this length without an answer box was probably cut
 TAIL = 0.8  # a box that ends behind this share of the response is a final one
+STAND_INS = frozenset(("proof", "notfound", "not found", "nan"))  # NuminaMath's, and a missing number as text
 
 
 class Grade(NamedTuple):
@@ -39,8 +40,7 @@ def grade(response: str, label: str | None, channel: str | None = None, fallback
     valid = label_is_valid(label)
     correct = lenient = False
     if valid and found.answer is not None:
-        correct = found.answer == label or equal(found.answer, label)
-        lenient = correct or equal(found.answer, label, lenient=True)
+        correct, lenient = (True, True) if found.answer == label else verdicts(found.answer, label)
     return Grade(
         correct=correct,
         correct_lenient=lenient,
@@ -55,11 +55,11 @@ def grade(response: str, label: str | None, channel: str | None = None, fallback
 
 @lru_cache(maxsize=4096)  # a label comes back for every sample of its group
 def label_is_valid(label: str | None) -> bool:
-    """Whether a label states an answer: a string that is not blank, not oversized, with balanced braces."""
-    if not isinstance(label, str) or not normalize(label):
+    """Whether a label states an answer: not blank, not oversized, balanced braces, none of the data sets' stand-ins."""
+    if not isinstance(label, str) or not (normal := normalize(answer_of_label(label))):
         return False
     plain = label.replace("\\{", "").replace("\\}", "")
-    return plain.count("{") == plain.count("}")
+    return plain.count("{") == plain.count("}") and normal.lower() not in STAND_INS
 
 
 def _looks_cut(text: str, response_chars: int, has_boxed: bool, open_box: bool) -> bool:

@@ -1,10 +1,16 @@
 """Answer extraction, normalisation and comparison."""
 
+import ast
+import json
+import operator
+import sys
 import time
+from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rft.grading import (
@@ -19,7 +25,10 @@ from rft.grading import (
     parse_rational,
     response_of,
 )
+from rft.grading.expression import canonical
 
+CASES = [json.loads(line) for line in Path(__file__).with_name("grading_cases.jsonl").read_text().splitlines()]
+PACKAGE = Path(__file__).resolve().parents[2] / "rft" / "grading"
 ANALYSIS = "<|channel|>analysis<|message|>"
 FINAL = "<|channel|>final<|message|>"
 NEXT = "<|end|><|start|>assistant"
@@ -52,7 +61,14 @@ def test_last_boxed(text, content):
         ("1,234,567 people", "1,234,567"),
         ("it is -3.5 exactly", "-3.5"),
         ("so \u22127", "-7"),
-        ("x-3", "3"),
+        ("x-3", None),
+        ("10{,}000", "10,000"),
+        (r"is $-\frac{1}{2}$.", r"-\frac{1}{2}"),
+        (r"$\frac{1+\sqrt{5}}{2}$", None),
+        ("42, by eq2", "42"),
+        ("4x", None),
+        ("42cm", "42"),
+        ("$(3,5)$", None),
         ("3/4 of it", "3/4"),
         ("about .5", ".5"),
         ("either 12,34", "34"),
@@ -108,6 +124,12 @@ def test_the_number_fallback_can_be_switched_off():
         ("analysisaassistantfinalb", "b"),
         ("analysis a", None),
         ("commentary a", None),
+        ("analysis a assistantfinal b assistantanalysis c", " b "),
+        ("analysis a assistantfinal b assistantfinal c", " c"),
+        ("<think>a</think> b", " b"),
+        ("a</think> b<|im_end|>", " b<|im_end|>"),
+        ("a</think> b<|endoftext|>", " b"),
+        ("<think>a", None),
         ("", ""),
     ],
 )
@@ -213,33 +235,38 @@ def test_never_equal(answer, gold):
     assert not equal(answer, gold, lenient=True)
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold"),
-    [
-        (r"50\%", "50"),
-        ("50 percent", "50"),
-        (r"90^\circ", "90"),
-        (r"90^{\circ}", "90"),
-        (r"\$5", "5"),
-        (r"10\text{ cm}", "10"),
-        (r"15\mbox{ cm}^2", "15"),
-        ("x = 5", "5"),
-        (r"x \approx 0.5", "1/2"),
-        (r"\text{(A)}", "A"),
-        (r"2\frac{1}{2}", "5/2"),
-        ("1 1/2", "3/2"),
-        (r"\begin{bmatrix}1\\2\end{bmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-    ],
-)
-def test_lenient_only(answer, gold):
-    assert not equal(answer, gold)
-    assert equal(answer, gold, lenient=True)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['kind']}-{case['response'][:30]}-{case['gold'][:20]}")
+def test_public_cases(case):
+    found = grade(case["response"], case["gold"])
+    wanted = {"strict": (True, True), "lenient": (False, True), "wrong": (False, False)}[case["verdict"]]
+    assert (found.correct, found.correct_lenient) == wanted
 
 
-def test_lenient_does_not_drop_a_factor_or_a_second_equation():
-    assert not equal("2x", "2", lenient=True)
-    assert not equal("x = 5, y = 6", "6", lenient=True)
-    assert not equal("x = y = 5", "5", lenient=True)
+def test_recall_and_false_accepts_on_the_public_cases():
+    """The string graders measured in docs/grading.md find at most 0.69 of all answers and 0.90 of the easy ones."""
+    easy = ("integer", "decimal", "fraction", "percent", "units", "text")
+    count = Counter()
+    for case in CASES:
+        found = grade(case["response"], case["gold"])
+        side = "wrong" if case["verdict"] == "wrong" else "easy" if case["kind"] in easy else "other"
+        count.update({side: 1, f"{side} strict": found.correct, f"{side} lenient": found.correct_lenient})
+    assert count["wrong"] > 150 and count["wrong strict"] == count["wrong lenient"] == 0
+    assert (count["easy strict"] + count["other strict"]) / (count["easy"] + count["other"]) > 0.52
+    assert count["easy lenient"] / count["easy"] > 0.90
+    assert (count["easy lenient"] + count["other lenient"]) / (count["easy"] + count["other"]) > 0.69
+
+
+@pytest.mark.parametrize("unit", ["cm", r"\text{ dogs}", r"\%", r"^\circ", r"\text{ cm}^2", " apples"])
+@pytest.mark.parametrize("other", [" km", r"\text{ cats}", r"\text{ million}", r"\text{ cm}^3"])
+def test_lenient_never_drops_two_different_units(unit, other):
+    assert equal(f"5{unit}", "5", lenient=True)
+    assert not equal(f"5{unit}", f"5{other}", lenient=True)
+
+
+def test_the_problem_restated_is_no_strict_answer():
+    assert not equal(r"17\cdot 23", "391")
+    assert not equal(r"\sqrt{50}", r"5\sqrt{2}")
+    assert not equal("(x+1)^2", "x^2+2x+1")
 
 
 def test_exponents_are_capped_before_a_number_is_built():
@@ -281,7 +308,7 @@ def test_boxed_in_final_looks_at_the_last_fifth():
     assert early.has_boxed and not early.boxed_in_final
 
 
-@pytest.mark.parametrize("label", [None, "", "  ", "$$", r"\frac{1}{2", "{"])
+@pytest.mark.parametrize("label", [None, "", "  ", "$$", r"\frac{1}{2", "{", "proof", "notfound", r"\boxed{}", "nan"])
 def test_a_label_that_cannot_be_parsed_is_reported(label):
     verdict = grade(r"\boxed{1}", label)
     assert not verdict.label_valid and not verdict.correct
@@ -300,62 +327,85 @@ def test_response_of_a_query_without_its_prompt_is_an_error():
     assert response_of(changed, changed.replace(" .", ".").removesuffix(FINAL + "8")) == FINAL + "8"
 
 
-FLOODS = {
-    "open boxes": "\\boxed{" * 28_000,
-    "dollars": "$" * 200_000,
-    "braces": "{" * 200_000,
-    "commas": "," * 200_000,
-    "digits": "1" * 200_000,
-    "pairs": "1," * 100_000,
-    "fractions": "1/" * 100_000,
-    "minus": "-" * 200_000,
-    "spaces behind a box": "\\boxed" + " " * 200_000,
-    "markers": FINAL * 7_500,
-    "half markers": "<|" * 100_000,
-    "spaces inside": "\\boxed{1" + " " * 9_000 + "x}",
-    "nested braces": "\\boxed{" + "{" * 4_500 + "}" * 4_500 + "}",
-    "nested tuples": "\\boxed{" + "(1," * 3_000 + "1" + ")" * 900 + "}",
-    "text": "\\boxed{" + "\\text{" * 1_500 + "}" * 1_500 + "}",
-    "percent": "\\boxed{" + "1 percent" * 1_000 + "}",
-    "power tower": "\\boxed{9**9**9**9}",
-    "factorial": "\\boxed{99999999!}",
-}
+def test_floods_are_graded_in_linear_time():
+    """Floods of `benchmarks.grading`; a quadratic step takes minutes, a slow machine has fifty times the usual time."""
+    pytest.importorskip("torch")  # the package of benchmarks imports it
+    from benchmarks.grading import FLOODS, flood_texts
+
+    for name, text in flood_texts():
+        start = time.process_time()
+        for gold in ("42", r"\{(1,2),x\}", r"2\sqrt{3}"):
+            assert not grade(text, gold).correct or name in FLOODS
+        assert time.process_time() - start < 5, name
 
 
-@pytest.mark.parametrize("name", FLOODS)
-def test_floods_are_graded_in_linear_time(name):
-    """A quadratic step on any of these takes minutes; the bound leaves a slow machine fifty times the usual time."""
-    start = time.process_time()
-    for gold in ("42", "(1,2)", r"\text{x}"):
-        assert not grade(FLOODS[name], gold).correct
-    assert time.process_time() - start < 5
+def test_large_numbers_are_never_built():
+    for answer in ("9^{9^{9^{9}}}", "99999999!", "9**9**9", "1e999999999", "10^{999}", "2^{" + "9" * 30 + "}"):
+        start = time.process_time()
+        assert not grade(rf"\boxed{{{answer}}}", "42").correct_lenient
+        assert time.process_time() - start < 1
 
 
-pieces = [*"0123456789.,/-+=(){}[]$\\ <|>xA%^_", "\\boxed{", "\\frac", "\\text{", "\\left", "{,}"]
+def test_the_package_imports_the_standard_library_only():
+    for path in PACKAGE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            banned = ("threading", "signal", "subprocess", "multiprocessing", "random", "time")
+            assert all(name.split(".")[0] in sys.stdlib_module_names and name not in banned for name in names), path
+
+
+pieces = [*"0123456789.,;/-+=(){}[]$\\ <|>xA%^_&~e", "\u2212", "\u00b2", "{,}", "cm", " and ", "final", "analysis"]
+pieces += ["\\boxed{", "\\frac", "\\frac{1}{", "\\text{", "\\left", "\\{", "\\}", "\\le ", "\\in ", "\\pm ", "\\pi"]
+pieces += ["\\cup", "\\sqrt{", "\\sqrt[3]{", "\\begin{pmatrix}", "\\end{pmatrix}", "<|channel|>", "<|message|>"]
+pieces += ["assistantfinal", "<|end|>", "<|start|>assistant"]
 latex = st.lists(st.sampled_from(pieces)).map("".join)
 
 
+@settings(deadline=None)
 @given(latex)
 def test_grading_never_raises(text):
     for gold in ("42", "(1,2)", text):
         grade(text, gold)
 
 
+@settings(deadline=None)
 @given(latex)
 def test_an_answer_equals_itself_and_its_normal_form(text):
-    for lenient in (False, True):
-        if normal := normalize(text, lenient):
-            assert equal(text, text, lenient)
-            assert normalize(normal, lenient) == normal
+    text = text.replace("\\boxed", "")  # of a label, the last box counts
+    if normal := normalize(text):
+        assert normalize(normal) == normal
+        assert equal(text, text) and equal(text, text, lenient=True)
+        assert equal(normal, text) and equal(text, normal)
 
 
+@settings(deadline=None)
+@given(latex, latex)
+def test_the_lenient_profile_accepts_what_the_strict_one_accepts(answer, gold):
+    assert equal(answer, gold, lenient=True) or not equal(answer, gold)
+    assert equal(answer, gold) == equal(gold, answer) or "\\boxed" in answer + gold
+
+
+@settings(deadline=None)
+@given(latex, st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_number_never_states_another_one(text, a, b):
+    for answer in (f"{a}{text}", f"{text}{a}"):
+        if equal(answer, str(a)) and a != b:
+            assert not equal(answer, str(b))
+
+
+@settings(deadline=None)
 @given(st.integers(), st.integers())
 def test_integers_compare_exactly(a, b):
     assert equal(str(a), str(b)) == (a == b)
     assert equal(f"{a:,}", str(b)) == (a == b)
+    assert equal(f"({a},{b})", f"({a}, {b})") and equal(f"({a},{b})", f"({b},{a})") == (a == b)
+    assert equal(str(a), str(b), lenient=True) == (a == b)
     assert equal(rf"\boxed{{{a}}}", str(a))
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**6), 10**6), st.integers(1, 10**6))
 def test_fractions_are_exact(n, d):
     value = parse_rational(rf"\frac{{{n}}}{{{d}}}")
@@ -363,17 +413,66 @@ def test_fractions_are_exact(n, d):
     assert equal(f"{n}/{d}", rf"\dfrac{{{n}}}{{{d}}}")
 
 
+@settings(deadline=None)
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**6), max_value=10**6))
 def test_decimals_are_exact(value):
     assert Fraction(*parse_rational(f"{value:f}")) == Fraction(value)
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(0, 10**9))
 def test_the_last_box_wins_whatever_precedes_it(text, number):
     if "<|" not in text and "assistantfinal" not in text and not text.startswith(("analysis", "commentary")):
         assert grade(text + rf" \boxed{{{number}}}", str(number)).correct
 
 
+@settings(deadline=None)
 @given(latex, latex)
 def test_response_of_gives_the_response_back(prompt, response):
     assert response_of(prompt + response, prompt) == response
+
+
+letters = {"x": Fraction(7, 3), "y": Fraction(-5, 11)}
+leaf = st.sampled_from(["1", "2", "3", "x", "y"])
+tree = st.recursive(leaf, lambda t: st.tuples(st.sampled_from(["+", "-", "*", "frac", "^"]), t, t), max_leaves=4)
+
+
+def written(node, mirrored: bool) -> str:
+    """LaTeX of a tree; mirrored, with sums and products the other way round and quotients with a slash."""
+    if isinstance(node, str):
+        return node
+    left, right = (written(child, mirrored) for child in node[1:])
+    return {
+        "+": f"({right}+{left})" if mirrored else f"({left}+{right})",
+        "-": f"(-{right}+{left})" if mirrored else f"({left}-{right})",
+        "*": f"({right})\\cdot({left})" if mirrored else f"({left})({right})",
+        "frac": f"(({left})/({right}))" if mirrored else rf"\frac{{{left}}}{{{right}}}",
+        "^": f"({left})^{{2}}" if mirrored else f"{{{left}}}^2",
+    }[node[0]]
+
+
+def value(node) -> Fraction:
+    if isinstance(node, str):
+        return letters.get(node) or Fraction(node)
+    a, b = (value(child) for child in node[1:])
+    operations = {"+": operator.add, "-": operator.sub, "*": operator.mul, "frac": operator.truediv}
+    return a**2 if node[0] == "^" else operations[node[0]](a, b)
+
+
+@settings(deadline=None)
+@given(tree, tree)
+def test_expressions_that_are_accepted_are_equal(a, b):
+    try:
+        differ = value(a) != value(b)
+    except ZeroDivisionError:
+        return
+    assert not (differ and equal(written(a, False), written(b, True), lenient=True))
+    assert canonical(normalize(written(a, False))) == canonical(normalize(written(a, True))) is not None
+
+
+@settings(deadline=None)
+@given(latex, latex)
+def test_the_prompt_is_never_graded(prompt, response):
+    """Whatever the prompt holds, the verdict is that of the response alone."""
+    prompt += r"\boxed{42}<|start|>assistant"
+    assert grade(response_of(prompt + response, prompt), "42") == grade(response, "42")

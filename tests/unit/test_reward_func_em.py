@@ -5,8 +5,11 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from rft.hooks import rewards
+from rft.hooks.numeric_logs import numeric_only
 
 torch = pytest.importorskip("torch")
 
@@ -16,6 +19,7 @@ RIGHT = r"<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>fi
 LOGS = {
     "correctness",
     "correctness_lenient",
+    "lenient_disagreement",
     "has_answer",
     "has_boxed",
     "parse_method",
@@ -66,15 +70,36 @@ def test_a_query_without_its_prompt_is_an_error():
         reward_func([r"\boxed{42}"], ["a prompt of some length"], ["42"])
 
 
-@pytest.mark.parametrize("label", [None, "", r"\frac{1}{2"])
-def test_a_label_that_cannot_be_parsed_is_counted(label):
-    out = call(RIGHT, label)
-    assert out["extra_logs"]["label_invalid"].item() == 1.0
-    assert out["rewards"].item() == 0.0
+@pytest.mark.parametrize("label", [None, "", r"\frac{1}{2", "notfound", math.nan])
+def test_a_label_that_cannot_be_parsed_is_counted_and_excluded(label):
+    responses = [RIGHT, RIGHT.replace("42", "41"), ""]
+    out = reward_func([PROMPT + r for r in responses], [PROMPT] * 3, [label] * 3)
+    assert out["extra_logs"]["label_invalid"].tolist() == [1.0] * 3
+    given = out["rewards"]
+    assert (given - given.mean()).tolist() == [0.0] * 3  # no advantage, whatever was said
+    low, high = 0.0, 1.0  # the narrowest and the widest range that --dynamic_filtering_reward_range makes sense with
+    assert not low < out["scores"].mean() < high and not low - 0.5 < out["scores"].mean() < high + 0.5
 
 
-def test_numeric_labels():
-    assert call(RIGHT, 42)["rewards"].item() == 1.0
+def test_the_hook_of_the_trainer_takes_every_result():
+    """`rft.hooks.rewards.merge` stops the run on anything but one finite number."""
+    for label in ("42", "41", None):
+        found = rewards.merge([call(RIGHT, label)], "file", "sample")
+        assert found["reward"] == float(label == "42")
+        assert found["scores"] == (-1.0 if label is None else found["reward"])
+        assert set(numeric_only(found["extra_logs"])) == LOGS
+
+
+def test_the_lenient_profile_is_logged_and_never_the_reward():
+    out = call(RIGHT.replace("42", r"42\text{ cm}"))
+    assert out["rewards"].item() == out["scores"].item() == 0.0
+    assert out["extra_logs"]["correctness_lenient"].item() == out["extra_logs"]["lenient_disagreement"].item() == 1.0
+    assert call(RIGHT)["extra_logs"]["lenient_disagreement"].item() == 0.0
+
+
+@pytest.mark.parametrize("label", [42, 42.0, "42", " 42 "])
+def test_numeric_labels(label):
+    assert call(RIGHT, label)["rewards"].item() == 1.0
 
 
 def test_openrlhf_can_turn_every_value_into_a_tensor():
@@ -86,6 +111,7 @@ def test_openrlhf_can_turn_every_value_into_a_tensor():
         assert torch.tensor([value.flatten()[0].item()]).shape == (1,)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(), min_size=1, max_size=4))
 def test_everything_is_finite_and_of_one_length(responses):
     n = len(responses)
@@ -95,3 +121,13 @@ def test_everything_is_finite_and_of_one_length(responses):
         assert values.shape == (n,) and values.dtype == torch.float32
         assert all(math.isfinite(v) for v in values.tolist())
     assert set(out["rewards"].tolist()) <= {0.0, 1.0}
+
+
+@settings(deadline=None)
+@given(st.text(), st.text(alphabet="0123456789{}\\boxed<|>channelfimsg ", max_size=80))
+def test_a_prompt_full_of_answers_changes_nothing(prompt, response):
+    """Reward and logs are those of the response alone, whatever the prompt says."""
+    prompt += r"<|channel|>final<|message|>\boxed{42}<|end|><|start|>assistant"
+    out, alone = call(response, prompt=prompt), call(response, prompt="")
+    for name, value in out["extra_logs"].items():
+        assert value.tolist() == alone["extra_logs"][name].tolist(), name
