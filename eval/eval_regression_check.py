@@ -17,10 +17,12 @@ from rft.evals import cli
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, metavar="RUN_DIR")
-    parser.add_argument("--step", type=int, required=True)
+    parser.add_argument("--step", type=int, help="default: the last one that was evaluated")
     parser.add_argument("--posthoc", type=Path, required=True, metavar="RESULT.json")
     parser.add_argument("--model", help="name of the result, where the file has several")
-    parser.add_argument("--samples", type=Path, help="default: RUN_DIR/samples/eval_samples_step<N>.jsonl")
+    parser.add_argument(
+        "--samples", type=Path, help="default: eval_samples_step<N>.jsonl in $SAMPLES_LOG_DIR or RUN_DIR/samples"
+    )
     parser.add_argument("--averages", action="store_true", help="compare only the averages that the run logged")
     parser.add_argument(
         "--allow", type=int, default=0, metavar="N", help="problems that may differ, named all the same"
@@ -30,25 +32,27 @@ def main() -> int:
 
 def run(args: argparse.Namespace) -> int:
     from rft.evals.files import read_results
-    from rft.evals.regression import averages, compare_files
+    from rft.evals.regression import averages, compare_files, last_step
+    from rft.runs.metrics import samples_dir
 
     results = [r for r in read_results([args.posthoc]) if args.model in (None, r["model"])]
     if len(results) != 1:
         names = sorted({r["model"] for r in read_results([args.posthoc])})
         raise ValueError(f"{args.posthoc}: found {len(results)} results, wanted one; choose by --model from {names}")
     (posthoc,) = results
+    step = last_step(args.run) if args.step is None else args.step
     label = f"{posthoc['mode']} on {posthoc['dataset']}"
     if args.averages:
-        rows = averages(args.run, args.step, posthoc)
+        rows = averages(args.run, step, posthoc)
         for name, in_training, value in rows:
-            print(f"step {args.step}, {name} {in_training:.4f} in training, {label} {value:.4f} post hoc")
+            print(f"step {step}, {name} {in_training:.4f} in training, {label} {value:.4f} post hoc")
         return int(any(abs(in_training - value) > 1e-9 for _, in_training, value in rows))
-    file = args.samples or args.run / "samples" / f"eval_samples_step{args.step}.jsonl"
+    file = args.samples or samples_dir(args.run) / f"eval_samples_step{step}.jsonl"
     common, differences = compare_files(file, posthoc)
     for one in differences:
         shares = " ".join("-" if share is None else f"{share:.2f}" for share in (one.training, one.posthoc))
         print(f"{one.problem}: {shares} ({one.cause})")
-    print(f"step {args.step}, {label}: {common} problems in both, {len(differences)} differ")
+    print(f"step {step}, {label}: {common} problems in both, {len(differences)} differ")
     return int(len(differences) > args.allow)
 
 

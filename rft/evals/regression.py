@@ -6,7 +6,8 @@ from typing import NamedTuple
 from rft.evals.prompts import digest
 from rft.evaluation import by_problem
 from rft.grading import grade, open_channel
-from rft.runs.metrics import read_jsonl
+from rft.hooks.metrics import EVAL_FILE
+from rft.runs.metrics import metrics_dir, read_jsonl
 
 
 class Difference(NamedTuple):
@@ -64,15 +65,24 @@ def compare_files(training_file: Path, posthoc: dict) -> tuple[int, list[Differe
     return len(common), differences
 
 
+def last_step(run: Path) -> int:
+    """The last step that the run evaluated. Raises ValueError where it evaluated none."""
+    rows = read_jsonl(metrics_dir(run) / EVAL_FILE)
+    if not rows:
+        raise ValueError(f"{metrics_dir(run)}: found no evaluation in {EVAL_FILE}; wanted one; train with --eval_steps")
+    return rows[-1]["global_step"]
+
+
 def averages(run: Path, step: int, posthoc: dict) -> list[tuple[str, float, float]]:
     """(metric, in training, post hoc) of every `eval_*_pass1` that the run logged at `step`.
 
     Raises ValueError where the run has no evaluation at that step.
     """
-    rows = [row for row in read_jsonl(run / "eval_metrics.jsonl") if row["global_step"] == step]
+    evaluated = read_jsonl(metrics_dir(run) / EVAL_FILE)
+    rows = [row for row in evaluated if row["global_step"] == step]
     logged = {k: v for k, v in (rows[-1] if rows else {}).items() if k.endswith("_pass1") and v is not None}
     if not logged:
-        steps = [row["global_step"] for row in read_jsonl(run / "eval_metrics.jsonl")]
+        steps = [row["global_step"] for row in evaluated]
         raise ValueError(f"{run}: found no evaluation at step {step}; wanted one of {steps}; pass it as --step")
     groups = by_problem(posthoc["records"]).values()
     value = sum(sum(r["correct"] for r in group) / len(group) for group in groups) / len(groups)

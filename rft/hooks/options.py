@@ -33,6 +33,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="request (default): each sample's seed follows from --seed, step, prompt and number; engine: upstream's, "
         "where rollouts depend on the number of engines and on timing",
     )
+    group.add_argument(
+        "--prompt_order",
+        choices=["shuffled", "file"],
+        default="shuffled",
+        help="file: take the prompts as they stand in --prompt_data, for a curriculum (data/make_curriculum.py)",
+    )
 
 
 def check(args: argparse.Namespace) -> None:

@@ -1,7 +1,18 @@
 """Read a run's JSON lines; a torn last line, left by a kill, is not an error."""
 
 import json
+import os
 from pathlib import Path
+
+
+def metrics_dir(run_dir: Path) -> Path:
+    """Where the run's metrics are: `METRICS_LOG_DIR`, else the run directory."""
+    return Path(os.environ.get("METRICS_LOG_DIR") or run_dir)
+
+
+def samples_dir(run_dir: Path) -> Path:
+    """Where the run's samples are: `SAMPLES_LOG_DIR`, else `samples` in the run directory."""
+    return Path(os.environ.get("SAMPLES_LOG_DIR") or run_dir / "samples")
 
 
 def read_jsonl(path: str | Path) -> list[dict]:

@@ -1,25 +1,26 @@
-"""After a run: the before/after table, `result.json`, and a figure of reward and accuracy over steps.
+"""After a run: the before/after tables, `result.json`, `evals.html`, and a figure of reward and accuracy over steps.
 
     python -m rft.runs.summary RUN_DIR
 
 Reads from the run directory: evals/before.json and evals/after.json (`eval/eval_posthoc.py`), training_metrics.jsonl,
-eval_metrics.jsonl, phases.jsonl, memory.json.
+eval_metrics.jsonl, the last eval_samples_step<N>.jsonl, phases.jsonl, memory.json.
 """
 
 import argparse
 import json
-import os
 import statistics
 from pathlib import Path
 
 import matplotlib
-from rich.console import Console
-from rich.table import Table
 
 from rft import overlay
+from rft.evals.compare import add_comparisons
+from rft.evals.files import read_results
+from rft.evals.page import page
+from rft.evals.regression import compare_files
+from rft.evals.table import print_results, wide_console
 from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
-from rft.runs.metrics import read_jsonl, series
-from rft.stats import mcnemar_exact
+from rft.runs.metrics import metrics_dir, read_jsonl, samples_dir, series
 
 matplotlib.use("Agg")
 
@@ -28,31 +29,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir", type=Path)
     run_dir = parser.parse_args().run_dir
-    result = summarize_run(run_dir)
+    evaluations = compared(run_dir)
+    result = summarize_run(run_dir, *evaluations)
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    (run_dir / "evals.html").write_text(page(evaluations), encoding="utf-8")
     draw(run_dir, result)
-    print_result(run_dir, result)
+    print_results(evaluations)
+    print_rest(run_dir, result)
 
 
-def summarize_run(run_dir: Path) -> dict:
+def compared(run_dir: Path) -> list[dict]:
+    """The evaluations before and after, the second with its paired comparison (`versus`) against the first.
+
+    Raises ValueError where one is missing, or they differ in problems or settings.
+    """
+    results = add_comparisons(read_results([run_dir / "evals" / f"{name}.json" for name in ("before", "after")]))
+    if len(results) != 2 or "versus" not in results[1]:
+        raise ValueError(
+            f"{run_dir}/evals: wanted before.json and after.json, one result each, of one mode and dataset"
+        )
+    return results
+
+
+def summarize_run(run_dir: Path, before: dict, after: dict) -> dict:
     """The content of `result.json`; see `docs/running.md` for its fields."""
-    before, after = (json.loads((run_dir / "evals" / f"{name}.json").read_text())[0] for name in ("before", "after"))
-    mode = before["mode"]
-    same = ("mode", "dataset", "max_tokens")
-    problems = [[record["id"] for record in result["records"]] for result in (before, after)]
-    if [before[key] for key in same] != [after[key] for key in same] or problems[0] != problems[1]:
-        raise ValueError(f"{run_dir}: the evaluations before and after differ in {', '.join(same)} or problems")
-    test = mcnemar_exact([r["correct"] for r in before["records"]], [r["correct"] for r in after["records"]])
     training = read_jsonl(metrics_dir(run_dir) / TRAINING_FILE)
     if not training:
         raise ValueError(f"{metrics_dir(run_dir)}: found no training step in {TRAINING_FILE}")
     sync_seconds = series(training, "sync_seconds")[1]
     memory = json.loads((run_dir / "memory.json").read_text()) if (run_dir / "memory.json").is_file() else {}
+    agreement = agreement_with_loop(run_dir, after, training[-1]["global_step"])
     return {
         "before": {key: value for key, value in before.items() if key != "records"},
         "after": {key: value for key, value in after.items() if key != "records"},
-        "gain": after[mode] - before[mode],
-        "mcnemar": {"lost": test.only_a, "won": test.only_b, "p_value": test.p_value},
+        "gain": after["versus"]["difference"],
+        "loop": agreement,
         "steps": len(training),
         "sync_seconds_median": statistics.median(sync_seconds) if sync_seconds else None,
         "seconds": {phase["phase"]: phase["seconds"] for phase in read_jsonl(run_dir / "phases.jsonl")},
@@ -61,9 +72,17 @@ def summarize_run(run_dir: Path) -> dict:
     }
 
 
-def metrics_dir(run_dir: Path) -> Path:
-    """Where the run's metrics are: `METRICS_LOG_DIR`, else the run directory."""
-    return Path(os.environ.get("METRICS_LOG_DIR") or run_dir)
+def agreement_with_loop(run_dir: Path, after: dict, last_step: int) -> dict | None:
+    """Whether the evaluation in the loop after the last step saw what the one of the saved adapter sees.
+
+    Returns:
+        `problems` in both, and `differences`, one text each; None where the last step was not evaluated in the loop.
+    """
+    file = samples_dir(run_dir) / f"eval_samples_step{last_step}.jsonl"
+    if not file.is_file():
+        return None
+    problems, differences = compare_files(file, after)
+    return {"problems": problems, "differences": [f"{one.problem}: {one.cause}" for one in differences]}
 
 
 def draw(run_dir: Path, result: dict) -> None:
@@ -90,28 +109,19 @@ def draw(run_dir: Path, result: dict) -> None:
     pyplot.close(figure)
 
 
-def print_result(run_dir: Path, result: dict) -> None:
-    """The before/after table and the seconds by phase, on the terminal."""
-    console, mode = Console(), result["before"]["mode"]
-    table = Table(title=f"{mode} on {result['before']['dataset']} (n={result['before']['n']})")
-    for column in ("", mode, "95% interval", "mean tokens", "truncated"):
-        table.add_column(column)
-    for name in ("before", "after"):
-        row = result[name]
-        low, high = row["interval95"]
-        table.add_row(
-            name, f"{row[mode]:.3f}", f"{low:.3f}-{high:.3f}", f"{row['mean_tokens']:.1f}", f"{row['truncated']:.3f}"
-        )
-    console.print(table)
-    test = result["mcnemar"]
-    console.print(
-        f"gain {100 * result['gain']:+.1f} points: {test['won']} problems won, {test['lost']} lost, "
-        f"exact McNemar p = {test['p_value']:.2g}"
-    )
+def print_rest(run_dir: Path, result: dict) -> None:
+    """Agreement with the loop, seconds by phase, peak memory, and where the files are."""
+    console = wide_console()
+    if loop := result["loop"]:
+        differences = loop["differences"]
+        console.print(f"in the loop and post hoc: {len(differences)} of {loop['problems']} problems differ")
+        for difference in differences:
+            console.print(f"  {difference}", markup=False, soft_wrap=True)
     console.print("seconds: " + ", ".join(f"{phase} {seconds:.0f}" for phase, seconds in result["seconds"].items()))
     if result["peak_gb"]:
         console.print(f"peak memory of all processes: {result['peak_gb']:.1f} GB")
-    console.print(f"result: {run_dir / 'result.json'}, figure: {run_dir / 'curves.png'}")
+    files = ", ".join(str(run_dir / name) for name in ("result.json", "evals.html", "curves.png"))
+    console.print(f"written: {files}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,9 @@ def test_full_determinism_reaches_the_engine(monkeypatch):
         assert os.environ["RFT_BATCH_INVARIANT_CPU"] == wanted
 
 
-def test_prompts_are_shuffled_by_the_seed(tmp_path, monkeypatch):
+@pytest.fixture
+def prompts_in_order(tmp_path, monkeypatch):
+    """A function from seed and --prompt_order to the order in which 40 prompts, numbered in their file, are trained."""
     from openrlhf.trainer.ppo_trainer import prepare_datasets
     from openrlhf.utils.deepspeed import DeepspeedStrategy
 
@@ -94,21 +96,29 @@ def test_prompts_are_shuffled_by_the_seed(tmp_path, monkeypatch):
     lines = [json.dumps({"input": f"prompt {n}", "label": str(n)}) for n in range(40)]
     (tmp_path / "prompts.jsonl").write_text("".join(line + "\n" for line in lines))
 
-    def order(seed: int) -> list[str]:
+    def order(seed: int, prompt_order: str) -> list[int]:
         args = types.SimpleNamespace(
             prompt_data=str(tmp_path / "prompts.jsonl"), prompt_data_probs=None, prompt_split="train", seed=seed,
             max_samples=40, input_key="input", label_key="label", input_template=None, apply_chat_template=False,
             eval_dataset=None, n_samples_per_prompt=1, train_batch_size=1, num_episodes=1, max_epochs=1,
-            param_dtype="bf16",
+            param_dtype="bf16", prompt_order=prompt_order,
         )  # fmt: skip
         torch.seed()  # whatever happened before must not matter
         loader, *_ = prepare_datasets(DeepspeedStrategy(seed=seed, args=args), tokenizer=None)
-        return [label for _, _, (label,) in loader]
+        return [int(label) for _, _, (label,) in loader]
 
     with torch.random.fork_rng(devices=[]):
-        orders = [order(3), order(3), order(4)]
+        yield order
+
+
+def test_prompts_are_shuffled_by_the_seed(prompts_in_order):
+    orders = [prompts_in_order(seed, "shuffled") for seed in (3, 3, 4)]
     assert orders[0] == orders[1] != orders[2]
-    assert sorted(orders[0], key=int) == [str(n) for n in range(40)]
+    assert sorted(orders[0]) == list(range(40))
+
+
+def test_prompts_keep_the_order_of_their_file(prompts_in_order):
+    assert prompts_in_order(3, "file") == list(range(40))
 
 
 def test_learning_rate_of_zero_stays_zero(one_rank, checkpoint):

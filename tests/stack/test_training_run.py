@@ -48,7 +48,7 @@ def run_dir(tmp_path_factory):
     samples = str(STEPS * PROMPTS_A_STEP)
     trackers = ("--use_wandb", "offline", "--use_tensorboard", str(path.parent), "--wandb_run_name", "tensorboard")
     # A reference policy without a second model: the launcher's three logical devices have no room for one.
-    options = ("--actor_num_gpus_per_node", "2", "--eval_steps", "2", "--save_steps", "2", "--init_kl_coef", "0.001")
+    options = ("--actor_num_gpus_per_node", "2", "--eval_steps", "3", "--save_steps", "2", "--init_kl_coef", "0.001")
     done = launch(path, "--max_samples", samples, *options, *trackers)
     # Without some of the patches the phases after training miss what those would have written.
     trained = any(phase["phase"] == "evaluation" for phase in read_jsonl(path / "phases.jsonl"))
@@ -67,7 +67,16 @@ def test_result_states_before_after_seconds_memory_and_fingerprints(run_dir):
     assert 1 < result["peak_gb"] < 12
     assert all(len(tree_id) == 16 for tree_id in result["tree_id"].values())
     assert (run_dir / "curves.png").stat().st_size > 10_000
+    assert "before" in (run_dir / "evals.html").read_text()
     assert json.loads((run_dir / "run.json").read_text())["tree_id"] == result["tree_id"]
+
+
+def test_evaluation_in_the_loop_agrees_with_the_one_of_the_saved_adapter(run_dir):
+    loop = json.loads((run_dir / "result.json").read_text())["loop"]
+    assert loop["problems"] >= 200
+    # Greedy, on the same weights: only where a batch rounds otherwise may a token differ.
+    assert len(loop["differences"]) <= 0.02 * loop["problems"], loop["differences"]
+    assert all(": other responses, from character" in difference for difference in loop["differences"])
 
 
 def test_metrics_reach_the_jsonl_file(run_dir):
@@ -80,7 +89,7 @@ def test_metrics_reach_the_jsonl_file(run_dir):
         assert record["adapter_version"] == record["global_step"] - 1
         assert record["has_boxed"] > 0.5
     evaluations = read_jsonl(run_dir / "eval_metrics.jsonl")
-    assert [r["global_step"] for r in evaluations] == [2]
+    assert [r["global_step"] for r in evaluations] == [STEPS]
 
 
 def test_every_metric_is_documented_with_unit_source_and_range(run_dir):
@@ -122,7 +131,8 @@ def test_rewards_by_group_and_phase_times_are_measured(run_dir):
 
 
 def test_samples_of_saved_steps_can_be_read(run_dir):
-    assert [path.name for path in (run_dir / "samples").iterdir()] == ["samples_step2.jsonl"]
+    files = sorted(path.name for path in (run_dir / "samples").iterdir())
+    assert files == [f"eval_samples_step{STEPS}.jsonl", "samples_step2.jsonl"]
     samples = read_jsonl(run_dir / "samples" / "samples_step2.jsonl")
     assert len(samples) == PROMPTS_A_STEP * 8
     for sample in samples:
@@ -188,7 +198,7 @@ def test_tensorboard_and_wandb_hold_the_same_numbers(run_dir):
             (value,) = [event.value for event in board.Scalars(f"train/{name}") if event.step == step]
             assert value == pytest.approx(record[name], rel=1e-5, abs=1e-9)
     assert axes == {"train/*": "train/global_step", "eval/*": "eval/global_step"}
-    assert [row["eval/global_step"] for row in rows if "eval/global_step" in row] == [2]
+    assert [row["eval/global_step"] for row in rows if "eval/global_step" in row] == [STEPS]
 
 
 def test_nothing_that_the_run_started_is_left(run_dir):
