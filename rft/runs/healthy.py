@@ -1,0 +1,48 @@
+"""Which numbers of a training step to look at, and between which bounds they are healthy.
+
+Tiers and bounds: reference section 7; the names and units are those of docs/metrics.md. The monitor colours by these
+bounds, the diagnosis and early stopping build on them; trends are theirs.
+"""
+
+from typing import NamedTuple
+
+
+class Healthy(NamedTuple):
+    """Bounds of one metric, inclusive; None where there is none. `tier`: 1 signal, 2 stability, 3 collapse."""
+
+    tier: int
+    low: float | None = None
+    high: float | None = None
+
+
+HEALTHY = {
+    "reward_mean": Healthy(1),
+    "correctness": Healthy(1, 0.02, 0.98),  # outside there is nothing left to learn from
+    "correctness_lenient": Healthy(1),
+    "lenient_disagreement": Healthy(1, high=0.05),
+    "has_boxed": Healthy(1, low=0.9),
+    "group_mixed_share": Healthy(1, low=0.3),
+    "grad_norm": Healthy(2, low=1e-9, high=50),
+    "ppo_kl": Healthy(2, -0.05, 0.05),
+    "ppo_clip_ratio": Healthy(2, high=0.4),
+    "advantage_std": Healthy(2, low=1e-6),
+    "entropy_mean": Healthy(2),
+    "log_ratio_raw_max": Healthy(2, high=5),
+    "ratio_max": Healthy(2, high=10),
+    "log_ratio_abs_p99": Healthy(2, high=0.5),
+    "mismatch_abs_mean": Healthy(2),
+    "sync_kept_share": Healthy(2, low=0.5),
+    "sync_seconds": Healthy(2),
+    "response_length": Healthy(3),
+    "truncated": Healthy(3, high=0.5),
+    "response_clip_ratio": Healthy(3, high=0.8),
+    "high_reward_but_wrong": Healthy(3, high=0.0),
+}
+
+
+def is_healthy(name: str, value: float | None) -> bool | None:
+    """Whether a value lies within its metric's bounds; None where there is no value or no bound."""
+    bounds = HEALTHY.get(name)
+    if bounds is None or value is None or bounds.low is bounds.high is None:
+        return None
+    return (bounds.low is None or value >= bounds.low) and (bounds.high is None or value <= bounds.high)
