@@ -23,10 +23,8 @@ CONTAINMENT = 0.5  # share of a problem's 8-grams, where a 13-gram is shared
 SHORT_CONTAINMENT = 0.8  # the same for evaluation problems below 13 words, which have no 13-gram
 JACCARD = 0.7  # of a near duplicate with the same numbers or the same answer
 JACCARD_BOTH = 0.5  # with the same numbers and the same answer
-PERMUTATIONS, BANDS = (
-    128,
-    32,
-)  # bands of 4: MinHash finds a pair at Jaccard 0.5 with probability 0.87, at 0.7 with 0.9998
+# Bands of 4: MinHash finds a pair at Jaccard 0.5 with probability 0.87, at 0.7 with 0.9998.
+PERMUTATIONS, BANDS = 128, 32
 _DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 
 
