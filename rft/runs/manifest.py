@@ -21,10 +21,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write RUN_DIR/run.json.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--input", action="append", default=[], type=Path, help="model directory or data file to hash")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the training command")
+    parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="the training command")
     args = parser.parse_args()
-    command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    (args.run_dir / "run.json").write_text(json.dumps(describe(command, args.input), indent=1) + "\n")
+    (args.run_dir / "run.json").write_text(json.dumps(describe(args.command, args.input), indent=1) + "\n")
 
 
 def describe(command: list[str], inputs: list[Path]) -> dict:

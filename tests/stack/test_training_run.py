@@ -68,7 +68,9 @@ def test_result_states_before_after_seconds_memory_and_fingerprints(run_dir):
     assert all(len(tree_id) == 16 for tree_id in result["tree_id"].values())
     assert (run_dir / "curves.png").stat().st_size > 10_000
     assert "before" in (run_dir / "evals.html").read_text()
-    assert json.loads((run_dir / "run.json").read_text())["tree_id"] == result["tree_id"]
+    manifest = json.loads((run_dir / "run.json").read_text())
+    assert manifest["tree_id"] == result["tree_id"]
+    assert {Path(place).name for place in manifest["inputs"]} == {"model", "data"}
 
 
 def test_evaluation_in_the_loop_agrees_with_the_one_of_the_saved_adapter(run_dir):

@@ -1,6 +1,8 @@
 """Readers and writers of run files, and the checks of what a run will read."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -120,3 +122,13 @@ def test_training_command_is_checked_before_anything_starts(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             check_command([*command, *overrides])
+
+
+def test_manifest_tells_the_inputs_from_the_command(tmp_path):
+    (tmp_path / "train.jsonl").write_text("{}\n")
+    command = ["python", "-m", "trainer", "--input", "x", "-1"]
+    manifest = [sys.executable, "-m", "rft.runs.manifest", str(tmp_path), f"--input={tmp_path / 'train.jsonl'}", "--"]
+    subprocess.run([*manifest, *command], check=True)
+    written = json.loads((tmp_path / "run.json").read_text())
+    assert written["command"] == command
+    assert list(written["inputs"]) == [str(tmp_path / "train.jsonl")]
