@@ -1,0 +1,289 @@
+"""The monitor's page: a state of `rft.runs.monitor_state` as lines of rich text. Pure; it neither reads nor writes.
+
+Every mark is a character as well as a colour: `!` out of its range now, `~` within the last steps, `+` healthy.
+"""
+
+import itertools
+import textwrap
+from datetime import UTC, datetime
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from rft.runs.healthy import HEALTHY, is_healthy
+from rft.runs.monitor_state import State
+from rft.runs.progress import clock, status, step_seconds, training_seconds
+from rft.stats import wilson_interval
+
+STYLES = {"good": "bold green", "busy": "bold cyan", "warn": "bold yellow", "bad": "bold red"}
+MARKS = {"!": "bold red", "~": "yellow", "+": "green", " ": ""}
+TIERS = {1: "signal", 2: "stability", 3: "collapse"}
+BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
+LAST_STEPS = 10  # that far back a value out of its range still marks its metric
+TWO_COLUMNS = 150  # from this width on
+GAP = 2
+FULL_DISK, LOW_DISK = 0.02, 0.1  # share of the disk that is free: red, yellow
+
+
+def page(state: State, width: int, height: int | None = None, plain: bool = False) -> Group:
+    """One page.
+
+    Args:
+        width: columns of the terminal; no line is wider.
+        height: lines of the terminal; metrics that need no attention give way first. None: all of them.
+        plain: only ASCII in what the page draws itself.
+    """
+    above = [*_head(state, width, plain), Text()]
+    below = [*_evaluations(state, width, plain), *_events(state, width), *_machine(state, width)]
+    columns = 2 if width >= TWO_COLUMNS else 1
+    rows = _metrics(state, (width - GAP * (columns - 1)) // columns, plain)
+    if height is not None:
+        rows = _fit(rows, max(2, height - len(above) - len(below) - 1) * columns, columns)
+    lines = [row for _, row in rows]
+    body = lines if columns == 1 else [_side_by_side(lines)]
+    texts = [*above, *body, *([Text()] if lines else []), *below]
+    for text in texts:
+        if isinstance(text, Text):
+            text.no_wrap, text.overflow = True, "crop" if plain else "ellipsis"
+    return Group(*(texts if height is None or columns == 2 else texts[:height]))
+
+
+def _head(state: State, width: int, plain: bool) -> list[Text]:
+    now, records = status(state), state.training.records
+    lines = [Text.assemble((clean(state.name), "bold"), "   ", (now.word, STYLES[now.style]))]
+    lines += _wrapped(now.detail, width, STYLES[now.style])
+    step, seconds = (records[-1]["global_step"] if records else 0), step_seconds(state)
+    words = [f"step {step:.0f}" + (f" of {state.total_steps}" if state.total_steps else "")]
+    if state.total_steps:
+        share = min(1.0, step / state.total_steps)
+        words += [_bar(share, max(8, min(40, width - 72)), plain), f"{share:4.0%}"]
+    if seconds:
+        words.append(f"{clock(seconds)} a step")
+    if seconds and state.total_steps and not now.ended and step < state.total_steps:
+        left = f"about {clock(seconds * (state.total_steps - step))} left"
+        words.append(f"{left}, evaluations apart" if state.options.eval_steps > 0 else left)
+    lines.append(Text("  ".join(words)))
+    facts = []
+    if state.started:
+        facts.append(f"started {datetime.fromtimestamp(state.started, UTC):%Y-%m-%d %H:%M} UTC")
+    if state.training.modified and not now.ended:
+        facts.append(f"last line {clock(max(0, state.now - state.training.modified))} ago")
+    if state.log_modified and not now.ended:
+        facts.append(f"train.log {clock(max(0, state.now - state.log_modified))} ago")
+    if now.ended and (trained := training_seconds(state)):
+        facts.append(f"trained for {clock(trained)}")
+    lines.append(Text(", ".join(facts) or "no run.json yet", "dim"))
+    if state.phases.records:
+        lines.append(Text(_phases(state, width), "dim"))
+    if now.style == "bad" and now.word == "ended early":
+        lines += [Text(f"  {clean(line)}", "red") for line in state.log_tail if line.strip()]
+    return lines
+
+
+def _wrapped(words: str, width: int, style: str) -> list[Text]:
+    """Words that must not be cut, on up to three lines."""
+    room = max(10, width - 2)
+    lines = textwrap.wrap(clean(words), room, max_lines=3, placeholder=" ..")
+    return [Text("  " + line, style) for line in lines]
+
+
+def _phases(state: State, width: int) -> str:
+    """The finished phases with their times; where they do not all fit, the last ones."""
+    done = [clean(f"{p['phase']} {clock(p['seconds'])}") for p in state.phases.records]
+    while len(text := "phases done: " + ", ".join(done)) > width and len(done) > 1:
+        done = ["..", *done[1 + (done[0] == "..") :]]
+    return text
+
+
+def _bar(share: float, width: int, plain: bool) -> str:
+    full = int(share * width)
+    return ("#" if plain else "█") * full + ("." if plain else "░") * (width - full)
+
+
+def _metrics(state: State, width: int, plain: bool) -> list[tuple[str, Text]]:
+    """(mark, line) of each metric that the run logs, tier by tier; a tier's heading has the mark `h`."""
+    rows = []
+    for tier, title in TIERS.items():
+        names = [n for n, h in HEALTHY.items() if h.tier == tier and any(n in r for r in state.training.records)]
+        if names:
+            heading = f"  tier {tier}: {title}"
+            rows.append(("h", Text(f"{heading:<24}{'now':>9}  {'range':<13} {'over the steps':<14}"[:width], "bold")))
+        rows += [_metric(state.training.records, name, width, plain) for name in names]
+    return rows
+
+
+def _metric(records: list[dict], name: str, width: int, plain: bool) -> tuple[str, Text]:
+    points = [record[name] for record in records if name in record]
+    last, mark = points[-1], _mark(name, points[-LAST_STEPS:])
+    value = "not finite" if last is None else show(last)
+    line = Text.assemble((mark, MARKS[mark]), f" {name:<21} ", (f"{value:>9}", MARKS["!"] if mark == "!" else ""), "  ")
+    line.append(f"{bounds(name, plain):<13} ", "dim")
+    return mark, line.append_text(spark(points, width - line.cell_len, name, plain))
+
+
+def _mark(name: str, points: list[float | None]) -> str:
+    verdicts = [_within(name, value) for value in points]
+    if verdicts[-1] is False:
+        return "!"
+    if False in verdicts:
+        return "~"
+    return " " if verdicts[-1] is None else "+"
+
+
+def _within(name: str, *values: float | None) -> bool | None:
+    """`is_healthy` of several values together; one that is not finite never is."""
+    verdicts = [False if value is None else is_healthy(name, value) for value in values]
+    return False if False in verdicts else verdicts[0]
+
+
+def bounds(name: str, plain: bool = False) -> str:
+    """A metric's healthy range in a few characters; a tiny lower bound means that 0 is not healthy."""
+    _, low, high = HEALTHY[name]
+    lowest = None if low is None else "0" if 0 < low < 1e-3 else f"{low:g}"
+    if high is None:
+        return "" if low is None else f"> {lowest}" if 0 < low < 1e-3 else f"{'>=' if plain else '≥'} {lowest}"
+    return f"{'<=' if plain else '≤'} {high:g}" if low is None else f"{lowest} to {high:g}"
+
+
+def spark(points: list[float | None], width: int, name: str = "", plain: bool = False) -> Text:
+    """A line of bars, each the mean of an equal share of the points; red where metric `name` left its range.
+
+    Points that are not finite (None) show as `x`. The lowest bar is the smallest mean, the highest the largest.
+    """
+    bars, count = PLAIN_BARS if plain else BARS, min(max(width, 0), len(points))
+    edges = [len(points) * i // count for i in range(count + 1)] if count else []
+    shares = [points[start:end] for start, end in itertools.pairwise(edges)]
+    means = [None if None in share else sum(share) / len(share) for share in shares]
+    known = [mean for mean in means if mean is not None]
+    low, high = (min(known), max(known)) if known else (0, 0)
+    line = Text()
+    for mean, share in zip(means, shares, strict=True):
+        level = 0 if high == low or mean is None else min(len(bars) - 1, int((mean - low) / (high - low) * len(bars)))
+        # A range is an interval, so the extremes speak for all.
+        healthy = mean is not None and _within(name, min(share), max(share))
+        line.append("x" if mean is None else bars[level], "red" if healthy is False else "cyan")
+    return line
+
+
+def _fit(rows: list[tuple[str, Text]], room: int, columns: int) -> list[tuple[str, Text]]:
+    """As many rows as there is room for: what is out of its range first, then in the order of the tiers."""
+    if len(rows) <= room:
+        return rows
+    order = sorted(range(len(rows)), key=lambda i: ("!~".find(rows[i][0]) % 3, i))
+    kept = sorted(order[: room - columns])
+    hidden = sum(row[0] != "h" for i, row in enumerate(rows) if i not in kept)
+    return [*(rows[i] for i in kept), (" ", Text(f"  {hidden} more metrics: --once, or a taller terminal", "dim"))]
+
+
+def _side_by_side(lines: list[Text]) -> Table:
+    half = (len(lines) + 1) // 2
+    grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    for column in range(2):
+        grid.add_column(no_wrap=True)
+        for line in lines[column * half : (column + 1) * half]:
+            line.no_wrap = True
+    for i in range(half):
+        grid.add_row(lines[i], lines[half + i] if half + i < len(lines) else Text())
+    return grid
+
+
+def _evaluations(state: State, width: int, plain: bool) -> list[Text]:
+    """The newest value of each data source and mode, with Wilson's interval where the value is a count of problems."""
+    series = {}
+    for record in state.evaluations.records:
+        for name, value in record.items():
+            if name.startswith("eval_") and isinstance(value, int | float):
+                series.setdefault(name, []).append((record["global_step"], value))
+    rows = []  # name, value, when, interval, all values
+    for name, points in series.items():
+        step, value = points[-1]
+        rows.append((clean(name[5:]), value, f"step {step:.0f}", _interval(state, name, value), [v for _, v in points]))
+    for key in ("before", "after"):
+        found = state.result.get(key)
+        if isinstance(found, dict) and isinstance(value := found.get(found.get("mode")), int | float):
+            name = clean(f"{found['dataset']} {found['mode']}")
+            rows.append((name, value, key, (*found["interval95"], found["n"]), []))
+    lines, widest = [], min(36, max((len(row[0]) for row in rows), default=0))
+    for name, value, when, interval, values in rows:
+        between = "{:.3f} to {:.3f}, n={}".format(*interval) if interval else ""
+        line = Text(f"  {name[:widest]:<{widest}} {value:.3f}  {when:<9} {between:<22} ")
+        lines.append(line.append_text(spark(values, width - line.cell_len, plain=plain)))
+    if state.best:
+        words = ", ".join(f"{k} {show(v) if isinstance(v, float) else v}" for k, v in state.best.items() if _short(v))
+        lines.append(Text(f"  best checkpoint: {clean(words)}"))
+    return [Text("evaluations (95% interval)", "bold"), *lines] if lines else []
+
+
+def _short(value) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, str) and "/" not in value)
+
+
+def _interval(state: State, name: str, value: float) -> tuple[float, float, int] | None:
+    """Wilson's interval and n, where one sample a problem was graded right or wrong; else None."""
+    for source, n in state.eval_problems.items():
+        mode = name.removeprefix(f"eval_{source}_")
+        one_sample = mode == "greedy_pass@1" or (mode == "pass1" and state.options.eval_n_samples_per_prompt == 1)
+        right = round(value * n)
+        if mode != name and one_sample and abs(value * n - right) < 1e-3 and 0 <= right <= n:
+            return (*wilson_interval(right, n), n)
+    return None
+
+
+def _events(state: State, width: int) -> list[Text]:
+    lines = []
+    for record in state.spikes:
+        worst = record.get("worst_tokens") or [{}]
+        token = f"worst token {worst[0]['token']!r}" if isinstance(worst[0].get("token"), str) else ""
+        norm = record.get("grad_norm")
+        text = f"  step {record['global_step']}  grad_norm {'not finite' if norm is None else show(norm)}  {token}"
+        lines.append(Text(f"{text}  {clean(str(record.get('bundle') or 'no bundle'))}", "yellow"))
+    if lines:
+        lines.insert(0, Text("last spikes", "bold"))
+    decisions = state.decisions.records[-3:]
+    if decisions:
+        lines.append(Text("decisions", "bold"))
+    for record in decisions:
+        style = STYLES["bad"] if record.get("action") == "stop" else "yellow"
+        words = (f"step {record['global_step']}", record.get("action"), record.get("rule"), record.get("reason"))
+        lines += _wrapped("  ".join(str(word) for word in words if word), width, style)
+    return lines
+
+
+def _machine(state: State, width: int) -> list[Text]:
+    free, total = state.disk
+    share = free / total if total else 1.0
+    mark, style = ("!", "bold red") if share < FULL_DISK else ("~", "yellow") if share < LOW_DISK else ("+", "")
+    line = Text.assemble((mark, MARKS[mark]), (f" disk {free / 1e9:.1f} GB free of {total / 1e9:.0f}", style))
+    line.append(f"   {state.processes} processes of this run here")
+    if state.peak_gb is not None:
+        line.append(f"   peak memory {state.peak_gb:.1f} GB")
+    lines = [line]
+    if isinstance(state.gpus, str):
+        lines.append(Text(f"! {clean(state.gpus)}", "yellow"))
+    gpus = (
+        []
+        if not isinstance(state.gpus, list)
+        else [
+            f"  GPU {index} {used:>3}% {memory:>6} of {of} MiB {heat} C" for index, used, memory, of, heat in state.gpus
+        ]
+    )
+    a_line = max(1, width // 38)
+    lines += [Text("".join(f"{gpu:<38}" for gpu in gpus[i : i + a_line])) for i in range(0, len(gpus), a_line)]
+    files = {"phases": state.phases, "training_metrics": state.training, "eval_metrics": state.evaluations}
+    for name, read in {**files, "decisions": state.decisions}.items():
+        if read.broken:
+            lines.append(Text(f"~ {name}.jsonl: {read.broken} lines are not whole records and are left out", "yellow"))
+    if not state.training.records and not state.metrics_elsewhere:
+        lines.append(Text("  if the run logs elsewhere, set METRICS_LOG_DIR here too", "dim"))
+    return lines
+
+
+def show(value: float) -> str:
+    """A number in at most nine characters."""
+    return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.2e}"
+
+
+def clean(text: str) -> str:
+    """One line without control characters: what a model wrote must not steer the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)

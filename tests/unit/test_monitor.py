@@ -1,0 +1,449 @@
+"""The monitor on runs in every condition: whole, torn, empty, growing, ended; on every kind of terminal."""
+
+import io
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from rft.hooks.metrics import log_evaluation, log_training_step, rewind
+from rft.runs import monitor_state
+from rft.runs.monitor_page import bounds, page, spark
+from rft.runs.monitor_state import find_run, follow, last_spikes, read_state
+from rft.runs.progress import clock, status, total_steps, train_options
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP = {
+    "reward_mean": 0.5, "correctness": 0.5, "has_boxed": 0.96, "group_mixed_share": 0.5, "grad_norm": 0.05,
+    "grad_norm_max": 0.05, "ppo_kl": 0.0, "ppo_clip_ratio": 0.0, "advantage_std": 0.7, "entropy_mean": 0.01,
+    "log_ratio_raw_max": 0.0, "ratio_max": 1.0, "log_ratio_abs_p99": 0.0, "mismatch_abs_mean": 2e-4,
+    "sync_kept_share": 0.99, "sync_seconds": 0.05, "response_length": 33.0, "truncated": 0.0,
+    "response_clip_ratio": 0.0, "high_reward_but_wrong": 0.0, "time_step_seconds": 8.0, "sync_checksum32": 2.9e9,
+}  # fmt: skip
+SPIKE = {
+    "global_step": 3, "optimizer_step": 3, "rank": 0, "grad_norm": 73.2, "threshold": 50.0,
+    "bundle": "spikes/step_3_rank_0", "micro_batches": [],
+    "worst_tokens": [{"token": "é\x1b[2J", "context": "x", "log_prob": -9.0, "old_log_prob": -1.0}],
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_places_from_outside(monkeypatch):
+    for name in ("METRICS_LOG_DIR", "SPIKE_LOG_PATH", "COLUMNS", "LINES", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def write_run(run: Path, steps: int = 6, prompts: int = 48, metrics: Path | None = None, **last) -> Path:
+    """A run of 12 steps (48 prompts, 4 a rollout), its lines written by the hooks that write a real run's."""
+    (run / "data").mkdir(parents=True)
+    (run / "data" / "train.jsonl").write_text('{"input": "1 + 1"}\n' * prompts)
+    held_out = [{"input": "1", "datasource": "sums"}] * 10 + [{"input": "2", "datasource": "ood"}] * 8
+    (run / "data" / "heldout.jsonl").write_text("\n".join(map(json.dumps, held_out)))
+    options = {"prompt_data": run / "data" / "train.jsonl", "eval_dataset": run / "data" / "heldout.jsonl",
+               "rollout_batch_size": 4, "eval_steps": 4, "eval_n_samples_per_prompt": 1}  # fmt: skip
+    command = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    manifest = {"started": "2026-11-21T10:00:00+00:00", "command": ["python", "-m", "openrlhf.cli.train_ppo_ray"]}
+    (run / "run.json").write_text(json.dumps({**manifest, "command": manifest["command"] + command}))
+    (run / "phases.jsonl").write_text('{"phase": "set-up", "seconds": 0.444}\n')
+    for step in range(1, steps + 1):
+        log(metrics or run, step, reward_mean=step / steps, **(last if step == steps else {}))
+        if step % 4 == 0:
+            log(metrics or run, step, evaluation={"eval_sums_pass1": 0.1 * step, "eval_ood_greedy_pass@1": 0.5})
+    return run
+
+
+def log(metrics: Path, step: int, evaluation: dict | None = None, **values) -> None:
+    """One line as training writes it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("METRICS_LOG_DIR", str(metrics))
+        if evaluation is None:
+            log_training_step(step, {**STEP, **values})
+        else:
+            log_evaluation(step, evaluation)
+
+
+def text(state, width: int = 100, height: int | None = None, plain: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height or 100, color_system=None)
+    console.print(page(state, width, height, plain))
+    return console.file.getvalue()
+
+
+def monitor(*arguments, **environment) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "rft.runs.monitor", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+def test_page_says_how_far_the_run_is_and_what_is_out_of_range(tmp_path):
+    write_run(tmp_path / "launcher" / "first", correctness=0.99, grad_norm=float("nan"))
+    state = read_state(tmp_path / "launcher" / "first")
+    shown = text(state)
+    assert shown.startswith("launcher/first   training\n")
+    assert "step 6 of 12" in shown and "50%" in shown and "8.0 s a step" in shown and "about 48 s left" in shown
+    rows = {line[2:].split(" ")[0]: line for line in shown.splitlines() if line[:1] in "!~+ "}
+    assert rows["correctness"].startswith("!") and "0.99" in rows["correctness"] and "0.02 to 0.98" in shown
+    assert rows["grad_norm"].startswith("!") and "not finite" in rows["grad_norm"]
+    assert rows["grad_norm"].rstrip().endswith("▁▁▁▁▁x")
+    assert rows["has_boxed"].startswith("+") and "≥ 0.9" in rows["has_boxed"]
+    assert rows["entropy_mean"].startswith(" ")  # no bound, no verdict
+    assert rows["reward_mean"].rstrip().endswith("▁▂▄▅▇█")
+    assert "sync_checksum32" not in shown
+
+
+def test_value_out_of_range_a_few_steps_ago_keeps_a_mark(tmp_path):
+    run = write_run(tmp_path / "run", steps=2, has_boxed=0.5)
+    log(run, 3)
+    assert "\n~ has_boxed" in text(read_state(run))
+
+
+def test_evaluations_have_an_interval_where_it_can_be_computed(tmp_path):
+    state = read_state(write_run(tmp_path / "run", steps=8))
+    lines = {line.split()[0]: line for line in text(state).splitlines() if line.startswith("  ")}
+    assert "0.800  step 8    0.490 to 0.943, n=10" in lines["sums_pass1"]  # Wilson, 8 of 10
+    assert "0.500  step 8    0.215 to 0.785, n=8" in lines["ood_greedy_pass@1"]  # Wilson, 4 of 8
+    several = state._replace(options=train_options(["openrlhf.cli.train_ppo_ray", "--eval_n_samples_per_prompt", "4"]))
+    lines = {line.split()[0]: line for line in text(several).splitlines() if line.startswith("  ")}
+    assert " to " not in lines["sums_pass1"]  # a mean over samples of a problem is no count of problems
+    assert " to " in lines["ood_greedy_pass@1"]
+
+
+@pytest.mark.parametrize("width", [20, 40, 79, 80, 120, 150, 151, 220])
+@pytest.mark.parametrize("height", [None, 10, 24, 60])
+def test_no_line_is_wider_than_the_terminal(tmp_path, width, height):
+    run = write_run(tmp_path / ("long" * 20) / ("name" * 20), steps=11)
+    (run / "spike_log.jsonl").write_text(json.dumps(SPIKE) + "\n")
+    reason = {"global_step": 8, "rule": "ood", "action": "watch", "reason": "fell " * 40, "numbers": {}}
+    (run / "decisions.jsonl").write_text(json.dumps(reason) + "\n")
+    (run / "train.log").write_text("words " * 100)
+    state = read_state(run)._replace(gpus=[["0", "98", "71234", "81559", "65"]] * 8)
+    lines = text(state, width, height).splitlines()
+    assert max(map(len, lines)) <= width
+    if height is not None and width < 150:
+        assert len(lines) <= height
+
+
+def test_low_terminal_keeps_what_is_out_of_range(tmp_path):
+    state = read_state(write_run(tmp_path / "run", high_reward_but_wrong=0.25))
+    shown = text(state, 80, 24)
+    assert "\n! high_reward_but_wrong" in shown and "\n+ correctness" in shown
+    assert "more metrics: --once, or a taller terminal" in shown
+    assert len(shown.splitlines()) <= 24
+    assert "more metrics" not in text(state, 80)
+
+
+def test_steps_of_the_whole_run(tmp_path):
+    (tmp_path / "a.jsonl").write_text("{}\n" * 10)
+    (tmp_path / "b.jsonl").write_text("{}\n" * 5 + "{}")
+
+    def steps(*options):
+        return total_steps(train_options(["--input=x", "--", "python", "-m", "openrlhf.cli.train_ppo_ray", *options]))
+
+    a, both = ("--prompt_data", f"{tmp_path}/a.jsonl"), ("--prompt_data", f"{tmp_path}/a.jsonl, {tmp_path}/b.jsonl")
+    assert steps(*a, "--rollout_batch_size", "3") == 3  # the last, not full batch is dropped
+    assert steps(*a, "--rollout_batch_size", "3", "--num_episodes", "4") == 12
+    assert steps(*both, "--rollout_batch_size", "4") == 4
+    assert steps(*both, "--rollout_batch_size", "4", "--max_samples", "9") == 2
+    assert steps(*a, "--rollout_batch_size", "2", "--rollout_batch_size", "5") == 2  # the last one counts
+    assert steps(*a) == 0  # OpenRLHF's default batch of 1024 prompts is never full
+    assert steps(*both, "--prompt_data_probs", "0.5,0.5", "--rollout_batch_size", "4") is None
+    assert steps("--prompt_data", "hub/dataset") is None
+    assert steps("--prompt_data", str(tmp_path / "gone.jsonl")) is None
+    assert steps() is None
+
+
+def test_status_of_a_run_from_its_beginning_to_its_end(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    assert status(read_state(run)).word == "waiting"
+    assert "nothing logged yet" in text(read_state(run))
+    assert "METRICS_LOG_DIR" in text(read_state(run))
+    run.rmdir()
+    write_run(run, steps=0)
+    assert status(read_state(run)).word == "starting"
+    manifest = (run / "run.json").read_text()
+    (run / "run.json").unlink()
+    assert status(read_state(run)).word == "preparing"
+    (run / "run.json").write_text(manifest)
+    for step in range(1, 13):
+        log(run, step)
+        state = read_state(run)
+        assert status(state).word == {4: "evaluating", 8: "evaluating", 12: "trained"}.get(step, "training")
+        if step == 4:
+            log(run, step, evaluation={"eval_sums_pass1": 0.5})
+            assert status(read_state(run)).word == "training"
+    assert status(state._replace(processes=3)) == ("trained", "good", "all steps done", False)
+    with (run / "phases.jsonl").open("a") as stream:
+        stream.write('{"phase": "grpo", "seconds": 100.0}\n')
+    state = read_state(run)
+    assert status(state) == ("finished", "good", "", True)
+    assert "trained for 1:40" in text(state) and "left" not in text(state)
+    assert status(state._replace(processes=3)).word == "after training"
+    manifest = {**state.manifest, "stopped": {"global_step": 9, "rule": "ood", "reason": "fell twice"}}
+    assert "stopped\n  by ood: fell twice\n" in text(state._replace(manifest=manifest))
+
+
+def test_run_that_died_or_hangs_is_said_so(tmp_path):
+    run = write_run(tmp_path / "run", steps=6)
+    state = read_state(run)
+    assert status(state._replace(now=state.now + 59)).word == "training"
+    stalled = state._replace(now=state.now + 3600)
+    assert status(stalled).word == "stalled"
+    assert "no line for 1:00:00; a step takes 8.0 s; no process of it on this machine" in text(stalled)
+    assert "no process" not in text(stalled._replace(processes=2))
+    slow = state.training._replace(records=[{**r, "time_step_seconds": 900.0} for r in state.training.records])
+    assert status(stalled._replace(training=slow)).word == "training"  # a step of 15 minutes may last an hour
+    every_two = train_options(["openrlhf.cli.train_ppo_ray", "--eval_steps", "2"])
+    assert status(state._replace(now=state.now + 200, options=every_two)).word == "evaluating"
+    assert status(state._replace(now=state.now + 300, options=every_two)).word == "stalled"
+
+    (run / "train.log").write_text("step\nRuntimeError: \x1b[31mreward function raised\n")
+    with (run / "phases.jsonl").open("a") as stream:
+        stream.write('{"phase": "grpo", "seconds": 100.0}\n')
+    state = read_state(run)
+    assert status(state) == ("ended early", "bad", "after step 6 of 12; see train.log", True)
+    assert "RuntimeError: ?[31mreward function raised" in text(state)
+    later = state._replace(
+        training=state.training._replace(modified=state.phases.modified + 3600), now=state.now + 3600
+    )
+    assert status(later).word == "training"  # taken up again with --load_checkpoint
+
+
+def test_file_is_read_on_from_where_it_was(tmp_path):
+    file = tmp_path / "m.jsonl"
+    file.write_bytes(b'{"global_step": 1, "reward": 0.5}\n{"global_step": 2, "rew')
+    first = follow(file, "global_step", None, frozenset({"global_step", "reward"}))
+    assert first.records == [{"global_step": 1, "reward": 0.5}] and first.broken == 0
+    with file.open("ab") as stream:
+        stream.write(b'ard": NaN}\nbroken\n[1]\n{"global_step": "x"}\n{"reward": 1}\n\xff\n{"global_step": 3}\n')
+    second = follow(file, "global_step", first, frozenset({"global_step", "reward"}))
+    assert second.records[1:] == [{"global_step": 2, "reward": None}, {"global_step": 3}]
+    assert second.broken == 5 and second.offset == file.stat().st_size
+    assert len(first.records) == 1  # the earlier state is left as it was
+    file.write_bytes(b'{"global_step": 7}\n')
+    assert [r["global_step"] for r in follow(file, "global_step", second).records] == [7]
+    file.unlink()
+    assert follow(file, "global_step", second) == ([], 0, None, 0, None)
+
+
+def test_resumed_run_is_read_anew_and_a_torn_line_inside_is_counted(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", steps=8)
+    before = read_state(run)
+    monkeypatch.setenv("METRICS_LOG_DIR", str(run))
+    rewind(5)
+    with (run / "eval_metrics.jsonl").open("a") as stream:
+        stream.write('{"global_step": 8, "ev')
+    log_training_step(6, {**STEP, "reward_mean": 0.125})
+    log_evaluation(8, {"eval_sums_pass1": 0.5})
+    state = read_state(run, before)
+    assert [r["global_step"] for r in state.training.records] == [1, 2, 3, 4, 5, 6]
+    assert "~ eval_metrics.jsonl: 1 lines are not whole records" in text(state)
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    run = write_run(tmp_path_factory.mktemp("runs") / "whole", steps=3)
+    decision = {"global_step": 2, "rule": "ood", "action": "watch", "reason": "fällt", "numbers": {"a": 1}}
+    (run / "decisions.jsonl").write_text(json.dumps(decision, ensure_ascii=False) + "\n", encoding="utf-8")
+    (run / "spike_log.jsonl").write_text(json.dumps(SPIKE, ensure_ascii=False) + "\n", encoding="utf-8")
+    (run / "eval_metrics.jsonl").write_text('{"global_step": 2, "eval_sums_pass1": 0.5}\n')
+    after = {
+        "dataset": "heldout.jsonl",
+        "mode": "greedy_pass@1",
+        "greedy_pass@1": 0.5,
+        "interval95": [0.2, 0.8],
+        "n": 8,
+    }
+    (run / "result.json").write_text(json.dumps({"before": after, "after": after}))
+    (run / "memory.json").write_text('{"peak_gb": 6.6, "processes": 18}\n')
+    (run / "best.json").write_text('{"global_step": 2, "value": 0.5, "path": "/somewhere/global_step2"}\n')
+    files = sorted(file.name for file in run.iterdir() if file.is_file())
+    return run, {name: (run / name).read_bytes() for name in files}
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_every_prefix_of_every_file_is_a_page(whole_run, data):
+    run, contents = whole_run
+    name = data.draw(st.sampled_from(sorted(contents)))
+    cut = data.draw(st.integers(0, len(contents[name])))
+    more = data.draw(st.sampled_from([b"", b"\0\0\0", b"\n", contents[name][: contents[name].find(b"\n") + 1]]))
+    (run / name).write_bytes(contents[name][:cut] + more)
+    try:
+        state = read_state(run)
+        lines = text(state, 80).splitlines()
+        assert max(map(len, lines)) <= 80 and lines[0].startswith(f"{run.parent.name}/whole"[:80])
+        assert text(read_state(run, state), 80, 24)
+    finally:
+        (run / name).write_bytes(contents[name])
+
+
+def test_what_a_model_wrote_does_not_steer_the_terminal(whole_run):
+    shown = text(read_state(whole_run[0]))
+    assert "\x1b" not in shown and r"worst token 'é\x1b[2J'" in shown and "spikes/step_3_rank_0" in shown
+    assert "best checkpoint: global_step 2, value 0.5\n" in shown  # no path of this machine
+    assert "step 2  watch  ood  fällt" in shown
+
+
+def test_last_spikes_come_one_an_optimizer_step(tmp_path):
+    log = tmp_path / "spike_log.jsonl"
+    rows = [{**SPIKE, "optimizer_step": step, "rank": rank} for step in range(1, 6) for rank in range(2)]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"global_step": 9, "opt')
+    assert [spike["optimizer_step"] for spike in last_spikes(log)] == [5, 4, 3]
+    assert last_spikes(tmp_path / "absent.jsonl") == []
+
+
+def test_plain_terminals_get_ascii(tmp_path):
+    run = write_run(tmp_path / "run", steps=8)
+    shown = text(read_state(run), 60, plain=True)
+    assert shown.isascii() and ">= 0.9" in shown and "#" in shown
+    assert monitor(run, TERM="linux").stdout.isascii()
+    latin = monitor(run, PYTHONIOENCODING="latin-1")
+    assert latin.returncode == 0 and "step 8 of 12" in latin.stdout
+
+
+def test_spark_line_keeps_extremes_of_many_points():
+    line = spark([0.5] * 5000 + [1e3] + [0.5] * 5000, 40, "grad_norm")
+    assert line.plain == "▁" * 19 + "█" + "▁" * 20 or line.plain.count("█") == 1
+    assert [line.plain[s.start : s.end] for s in line.spans if s.style == "red"] == ["█"]
+    assert spark([], 10).plain == "" and spark([1.0], -3).plain == "" and spark([2.0, 2.0], 9).plain == "▁▁"
+    assert spark([None, None], 9).plain == "xx"
+    assert bounds("advantage_std") == "> 0" and bounds("grad_norm") == "0 to 50" and bounds("truncated") == "≤ 0.5"
+    assert [clock(s) for s in (0.25, 59.6, 61, 3723, 97445)] == ["0.2 s", "60 s", "1:01", "1:02:03", "1 d 03:04"]
+
+
+def test_newest_run_of_a_folder_is_found(tmp_path):
+    old, new = write_run(tmp_path / "runs" / "a" / "2"), write_run(tmp_path / "runs" / "a" / "1")
+    manifest = json.loads((new / "run.json").read_text())
+    (new / "run.json").write_text(json.dumps({**manifest, "started": "2026-11-22T10:00:00+00:00"}))
+    assert find_run(tmp_path / "runs" / "a") == new == find_run(tmp_path / "runs")
+    assert find_run(old) == old
+    (tmp_path / "empty").mkdir()
+    assert find_run(tmp_path / "empty") == tmp_path / "empty"
+    with pytest.raises(ValueError, match=r"found no run in .*data"):
+        find_run(old / "data")
+    answer = monitor(tmp_path / "absent")
+    assert answer.returncode == 2 and answer.stderr.startswith("error: found no directory") and not answer.stdout
+    assert monitor(old, "--interval", "0").returncode == 2
+
+
+def test_metrics_may_be_elsewhere(tmp_path):
+    run = write_run(tmp_path / "run", metrics=tmp_path / "elsewhere")
+    assert "step 0 of 12" in monitor(run, "--once").stdout
+    assert "step 6 of 12" in monitor(run, "--once", METRICS_LOG_DIR=str(tmp_path / "elsewhere")).stdout
+
+
+def test_gpus_are_listed_and_a_driver_that_hangs_is_named(tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho '0, 98, 71234, 81559, 65'\necho '1, [N/A], 0, 81559, 30'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    run = write_run(tmp_path / "run")
+    shown = text(read_state(run), 80)
+    assert "GPU 0  98%  71234 of 81559 MiB 65 C" in shown and "GPU 1 [N/A]%" in shown
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert "! nvidia-smi ended with status 9" in text(read_state(run))
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(monitor_state, "GPU_SECONDS", 0.2)
+    assert "! nvidia-smi did not answer within 0.2 s" in text(read_state(run))
+
+
+def test_nothing_is_written_into_the_run(tmp_path):
+    run = write_run(tmp_path / "run")
+    before = {file: (file.stat().st_mtime_ns, file.read_bytes() if file.is_file() else None) for file in run.rglob("*")}
+    assert monitor(run).returncode == 0
+    assert before == {
+        file: (file.stat().st_mtime_ns, file.read_bytes() if file.is_file() else None) for file in run.rglob("*")
+    }
+
+
+def test_once_on_a_file_that_grows_byte_by_byte(tmp_path):
+    run = write_run(tmp_path / "run", steps=12)
+    content = (run / "training_metrics.jsonl").read_bytes()
+    (run / "training_metrics.jsonl").write_bytes(b"")
+    script = (
+        "import sys, time\nwith open(sys.argv[1], 'ab', buffering=0) as f:\n"
+        "    for byte in sys.stdin.buffer.read():\n        f.write(bytes([byte])); time.sleep(2e-4)\n"
+    )
+    arguments = [sys.executable, "-c", script, str(run / "training_metrics.jsonl")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE) as writer:
+        writer.stdin.write(content)
+        writer.stdin.close()
+        answers = []
+        while writer.poll() is None:
+            answers.append(monitor(run, "--once"))
+        answers.append(monitor(run, "--once"))
+    assert [answer.returncode for answer in answers] == [0] * len(answers), answers[0].stderr
+    assert len(answers) > 2
+    assert "step 12 of 12" in answers[-1].stdout and "not whole records" not in "".join(a.stdout for a in answers)
+
+
+def start_live(run: Path, *options: str, term: str = "xterm") -> tuple[subprocess.Popen, int]:
+    """The monitor on a pseudo-terminal of 80 columns and 24 lines, as over ssh."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "rft.runs.monitor", str(run), "--interval", "0.2", *options]
+    environment = {**os.environ, "TERM": term, "COLUMNS": "80", "LINES": "24"}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    return process, ours
+
+
+def read_until(terminal: int, wanted: bytes | None, seconds: float = 60) -> bytes:
+    """What the terminal shows until `wanted` stands in it; with None until it is closed."""
+    seen, end = b"", time.monotonic() + seconds
+    while wanted is None or wanted not in seen:
+        assert select.select([terminal], [], [], max(0, end - time.monotonic()))[0], seen.decode()
+        try:
+            chunk = os.read(terminal, 1 << 16)
+        except OSError:  # Linux: the other side was closed
+            chunk = b""
+        if not chunk:
+            assert wanted is None, seen.decode()
+            return seen
+        seen += chunk
+    return seen
+
+
+@pytest.mark.parametrize(("number", "wanted"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_signal_leaves_the_live_page_and_restores_the_terminal(tmp_path, number, wanted):
+    run = write_run(tmp_path / "run")
+    process, terminal = start_live(run)
+    assert b"\x1b[?1049h" in read_until(terminal, b"step 6 of 12")
+    log(run, 7)
+    read_until(terminal, b"step 7 of 12")
+    process.send_signal(number)
+    rest = read_until(terminal, None)
+    assert process.wait(60) == wanted
+    os.close(terminal)
+    assert b"\x1b[?1049l" in rest and b"\x1b[?25h" in rest and b"Traceback" not in rest
+    assert (b"tier 3: collapse" in rest.partition(b"\x1b[?1049l")[2]) == (wanted == 0)  # the whole page stays
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_live_page_ends_with_the_run(tmp_path, term):
+    run = write_run(tmp_path / "run", steps=12)
+    (run / "training_metrics.jsonl").write_text("")
+    process, terminal = start_live(run, term=term)
+    read_until(terminal, b"starting")
+    write_run(tmp_path / "again", steps=12)
+    (run / "training_metrics.jsonl").write_bytes((tmp_path / "again" / "training_metrics.jsonl").read_bytes())
+    with (run / "phases.jsonl").open("a") as stream:
+        stream.write('{"phase": "grpo", "seconds": 100.0}\n')
+    rest = read_until(terminal, None)
+    assert process.wait(60) == 0
+    os.close(terminal)
+    assert b"finished" in rest
+    assert (b"\x1b[" not in rest) == (term == "dumb")
