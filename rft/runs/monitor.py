@@ -4,7 +4,7 @@
 
 RUN is a run's directory or a folder of runs, of which the newest is taken. Reads only. Ctrl-C leaves; the page also
 ends by itself once the run has ended. A run that logs elsewhere: METRICS_LOG_DIR and SPIKE_LOG_PATH as for the run.
-Exit status: 0, or 2 where there is no run.
+Exit status: 0, or 2 where there is no run (any more).
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> int:
             show(console, read_state(run))
         else:
             watch(console, run, args.interval)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ STYLES = {"good": "bold green", "busy": "bold cyan", "warn": "bold yellow", "bad
 MARKS = {"!": "bold red", "~": "yellow", "+": "green", " ": ""}
 TIERS = {1: "signal", 2: "stability", 3: "collapse"}
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
+LEGEND = "! out of its range, ~ was so within 10 steps, + within it, x not finite"
 LAST_STEPS = 10  # that far back a value out of its range still marks its metric
 TWO_COLUMNS = 150  # from this width on
 GAP = 2
@@ -42,7 +43,8 @@ def page(state: State, width: int, height: int | None = None, plain: bool = Fals
         rows = _fit(rows, max(2, height - len(above) - len(below) - 1) * columns, columns)
     lines = [row for _, row in rows]
     body = lines if columns == 1 else [_side_by_side(lines)]
-    texts = [*above, *body, *([Text()] if lines else []), *below]
+    legend = [Text(LEGEND, "dim")] if lines and height is None else []
+    texts = [*above, *body, *legend, *([Text()] if lines else []), *below]
     for text in texts:
         if isinstance(text, Text):
             text.no_wrap, text.overflow = True, "crop" if plain else "ellipsis"
@@ -54,15 +56,15 @@ def _head(state: State, width: int, plain: bool) -> list[Text]:
     lines = [Text.assemble((clean(state.name), "bold"), "   ", (now.word, STYLES[now.style]))]
     lines += _wrapped(now.detail, width, STYLES[now.style])
     step, seconds = (records[-1]["global_step"] if records else 0), step_seconds(state)
-    words = [f"step {step:.0f}" + (f" of {state.total_steps}" if state.total_steps else "")]
-    if state.total_steps:
-        share = min(1.0, step / state.total_steps)
-        words += [_bar(share, max(8, min(40, width - 72)), plain), f"{share:4.0%}"]
+    share = min(1.0, step / state.total_steps) if state.total_steps else None
+    words = [f"step {step:.0f} of {state.total_steps}  {share:.0%}" if state.total_steps else f"step {step:.0f}"]
     if seconds:
         words.append(f"{clock(seconds)} a step")
     if seconds and state.total_steps and not now.ended and step < state.total_steps:
         left = f"about {clock(seconds * (state.total_steps - step))} left"
         words.append(f"{left}, evaluations apart" if state.options.eval_steps > 0 else left)
+    if share is not None and (room := min(40, width - len("  ".join(words)) - 2)) > 5:
+        words.insert(0, _bar(share, room, plain))
     lines.append(Text("  ".join(words)))
     facts = []
     if state.started:
@@ -108,7 +110,8 @@ def _metrics(state: State, width: int, plain: bool) -> list[tuple[str, Text]]:
         names = [n for n, h in HEALTHY.items() if h.tier == tier and any(n in r for r in state.training.records)]
         if names:
             heading = f"  tier {tier}: {title}"
-            rows.append(("h", Text(f"{heading:<24}{'now':>9}  {'range':<13} {'over the steps':<14}"[:width], "bold")))
+            columns = "" if rows else f"{'now':>9}  {'range':<13} over the steps"
+            rows.append(("h", Text(f"{heading:<24}{columns}"[:width], "bold")))
         rows += [_metric(state.training.records, name, width, plain) for name in names]
     return rows
 
@@ -167,12 +170,13 @@ def spark(points: list[float | None], width: int, name: str = "", plain: bool = 
 
 
 def _fit(rows: list[tuple[str, Text]], room: int, columns: int) -> list[tuple[str, Text]]:
-    """As many rows as there is room for: what is out of its range first, then in the order of the tiers."""
+    """As many rows as there is room for: one heading, what is out of its range, then the others by tier."""
     if len(rows) <= room:
         return rows
-    order = sorted(range(len(rows)), key=lambda i: ("!~".find(rows[i][0]) % 3, i))
+    rows = rows[:1] + [row for row in rows[1:] if row[0] != "h"]
+    order = [0, *sorted(range(1, len(rows)), key=lambda i: ("!~".find(rows[i][0]) % 3, i))]
     kept = sorted(order[: room - columns])
-    hidden = sum(row[0] != "h" for i, row in enumerate(rows) if i not in kept)
+    hidden = len(rows) - len(kept)
     return [*(rows[i] for i in kept), (" ", Text(f"  {hidden} more metrics: --once, or a taller terminal", "dim"))]
 
 
@@ -212,7 +216,7 @@ def _evaluations(state: State, width: int, plain: bool) -> list[Text]:
     if state.best:
         words = ", ".join(f"{k} {show(v) if isinstance(v, float) else v}" for k, v in state.best.items() if _short(v))
         lines.append(Text(f"  best checkpoint: {clean(words)}"))
-    return [Text("evaluations (95% interval)", "bold"), *lines] if lines else []
+    return [Text("evaluations (95% interval)", "bold"), *lines, Text()] if lines else []
 
 
 def _short(value) -> bool:
