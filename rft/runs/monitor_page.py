@@ -6,6 +6,7 @@ Every mark is a character as well as a colour: `!` out of its range now, `~` wit
 import itertools
 import textwrap
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rich.console import Group
 from rich.table import Table
@@ -21,6 +22,7 @@ MARKS = {"!": "bold red", "~": "yellow", "+": "green", " ": ""}
 TIERS = {1: "signal", 2: "stability", 3: "collapse"}
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 LEGEND = "! out of its range, ~ was so within 10 steps, + within it, x not finite"
+PROBLEMS = "_problems"  # ends the metric that counts an evaluation's problems
 LAST_STEPS = 10  # that far back a value out of its range still marks its metric
 TWO_COLUMNS = 150  # from this width on
 GAP = 2
@@ -36,7 +38,11 @@ def page(state: State, width: int, height: int | None = None, plain: bool = Fals
         plain: only ASCII in what the page draws itself.
     """
     above = [*_head(state, width, plain), Text()]
-    below = [*_evaluations(state, width, plain), *_events(state, width), *_machine(state, width)]
+    below = [
+        *_evaluations(state, width, plain),
+        *_events(state, width, 3 if height is None else 1),
+        *_machine(state, width),
+    ]
     columns = 2 if width >= TWO_COLUMNS else 1
     rows = _metrics(state, (width - GAP * (columns - 1)) // columns, plain)
     if height is not None:
@@ -83,10 +89,9 @@ def _head(state: State, width: int, plain: bool) -> list[Text]:
     return lines
 
 
-def _wrapped(words: str, width: int, style: str) -> list[Text]:
-    """Words that must not be cut, on up to three lines."""
-    room = max(10, width - 2)
-    lines = textwrap.wrap(clean(words), room, max_lines=3, placeholder=" ..")
+def _wrapped(words: str, width: int, style: str, most: int = 3) -> list[Text]:
+    """Words on up to `most` lines."""
+    lines = textwrap.wrap(clean(words), max(10, width - 2), max_lines=most, placeholder=" ..")
     return [Text("  " + line, style) for line in lines]
 
 
@@ -197,7 +202,7 @@ def _evaluations(state: State, width: int, plain: bool) -> list[Text]:
     series = {}
     for record in state.evaluations.records:
         for name, value in record.items():
-            if name.startswith("eval_") and isinstance(value, int | float):
+            if name.startswith("eval_") and not name.endswith(PROBLEMS) and isinstance(value, int | float):
                 series.setdefault(name, []).append((record["global_step"], value))
     rows = []  # name, value, when, interval, all values
     for name, points in series.items():
@@ -214,27 +219,30 @@ def _evaluations(state: State, width: int, plain: bool) -> list[Text]:
         line = Text(f"  {name[:widest]:<{widest}} {value:.3f}  {when:<9} {between:<22} ")
         lines.append(line.append_text(spark(values, width - line.cell_len, plain=plain)))
     if state.best:
-        words = ", ".join(f"{k} {show(v) if isinstance(v, float) else v}" for k, v in state.best.items() if _short(v))
-        lines.append(Text(f"  best checkpoint: {clean(words)}"))
+        where = Path(state.best.get("checkpoint") or "the base model").name
+        value, metric = show(state.best["value"]), state.best["metric"].removeprefix("eval_")
+        lines.append(Text(f"  best: step {state.best['global_step']}, {clean(metric)} {value}, {clean(where)}"))
     return [Text("evaluations (95% interval)", "bold"), *lines, Text()] if lines else []
 
 
-def _short(value) -> bool:
-    return isinstance(value, int | float) or (isinstance(value, str) and "/" not in value)
-
-
 def _interval(state: State, name: str, value: float) -> tuple[float, float, int] | None:
-    """Wilson's interval and n, where one sample a problem was graded right or wrong; else None."""
-    for source, n in state.eval_problems.items():
+    """Wilson's interval and n, where the value is a share of problems, each solved or not; else None.
+
+    `pass@k` in the loop is one: the share of problems with a right sample among the k that were drawn. `pass1` of older
+    runs is one where a single sample was drawn, and says nothing about n: the evaluation set does.
+    """
+    last = state.evaluations.records[-1]
+    logged = {key[5 : -len(PROBLEMS)]: round(n) for key, n in last.items() if key.endswith(PROBLEMS) and n}
+    for source, n in {**state.eval_problems, **logged}.items():
         mode = name.removeprefix(f"eval_{source}_")
-        one_sample = mode == "greedy_pass@1" or (mode == "pass1" and state.options.eval_n_samples_per_prompt == 1)
+        is_share = "_pass@" in mode or (mode == "pass1" and state.options.eval_n_samples_per_prompt == 1)
         right = round(value * n)
-        if mode != name and one_sample and abs(value * n - right) < 1e-3 and 0 <= right <= n:
+        if mode != name and is_share and abs(value * n - right) < 1e-3 and 0 <= right <= n:
             return (*wilson_interval(right, n), n)
     return None
 
 
-def _events(state: State, width: int) -> list[Text]:
+def _events(state: State, width: int, most: int) -> list[Text]:
     lines = []
     for record in state.spikes:
         worst = record.get("worst_tokens") or [{}]
@@ -250,7 +258,7 @@ def _events(state: State, width: int) -> list[Text]:
     for record in decisions:
         style = STYLES["bad"] if record.get("action") == "stop" else "yellow"
         words = (f"step {record['global_step']}", record.get("action"), record.get("rule"), record.get("reason"))
-        lines += _wrapped("  ".join(str(word) for word in words if word), width, style)
+        lines += _wrapped("  ".join(str(word) for word in words if word), width, style, most)
     return lines
 
 

@@ -104,11 +104,9 @@ def status(state) -> Status:
 
 def _under_way(state, step: float, phases: list[str]) -> Status:
     if not state.training.records:
-        if state.manifest:
-            return Status("starting", "busy", "the models load; no step yet" + _absent(state))
-        if phases:
-            return Status("preparing", "busy", f"last finished: {phases[-1]}" + _absent(state))
-        return Status("waiting", "busy", "nothing logged yet" + _absent(state))
+        word = "starting" if state.manifest else "preparing" if phases else "waiting"
+        last = f"; last finished: {phases[-1]}" if phases else ""
+        return Status(word, "busy", "no step yet" + last + _absent(state))
     every = state.options.eval_steps
     evaluated = state.evaluations.records and state.evaluations.records[-1]["global_step"] >= step
     evaluating = every > 0 and step % every == 0 and not evaluated

@@ -118,6 +118,18 @@ def test_evaluations_have_an_interval_where_it_can_be_computed(tmp_path):
     assert " to " in lines["ood_greedy_pass@1"]
 
 
+def test_number_of_problems_is_taken_from_the_evaluation_itself(tmp_path):
+    run = write_run(tmp_path / "run", steps=4)
+    values = {"eval_probe_set_200_ood_greedy_pass@1": 0.25, "eval_probe_set_200_ood_problems": 200.0}
+    values |= {"eval_aime_sampling_pass@8": 0.5, "eval_aime_sampling_avg@8": 0.25, "eval_aime_problems": 18.0}
+    log(run, 8, evaluation=values)
+    lines = {line.split()[0]: line for line in text(read_state(run)).splitlines() if line.startswith("  ")}
+    assert "0.250  step 8    0.195 to 0.314, n=200" in lines["probe_set_200_ood_greedy_pass@1"]  # Wilson, 50 of 200
+    assert "0.290 to 0.710, n=18" in lines["aime_sampling_pass@8"]  # Wilson, 9 of 18
+    assert " to " not in lines["aime_sampling_avg@8"]  # a mean over samples is no count of problems
+    assert not any("problems" in name for name in lines)
+
+
 @pytest.mark.parametrize("width", [20, 40, 79, 80, 120, 150, 151, 220])
 @pytest.mark.parametrize("height", [None, 10, 24, 60])
 def test_no_line_is_wider_than_the_terminal(tmp_path, width, height):
@@ -166,7 +178,7 @@ def test_status_of_a_run_from_its_beginning_to_its_end(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     assert status(read_state(run)).word == "waiting"
-    assert "nothing logged yet" in text(read_state(run))
+    assert "no step yet; no process of it on this machine" in text(read_state(run))
     assert "METRICS_LOG_DIR" in text(read_state(run))
     run.rmdir()
     write_run(run, steps=0)
@@ -266,7 +278,8 @@ def whole_run(tmp_path_factory):
     }
     (run / "result.json").write_text(json.dumps({"before": after, "after": after}))
     (run / "memory.json").write_text('{"peak_gb": 6.6, "processes": 18}\n')
-    (run / "best.json").write_text('{"global_step": 2, "value": 0.5, "path": "/somewhere/global_step2"}\n')
+    best = {"global_step": 2, "metric": "eval_sums_pass1", "value": 0.5, "checkpoint": "/somewhere/best_step2_hf"}
+    (run / "best.json").write_text(json.dumps(best))
     files = sorted(file.name for file in run.iterdir() if file.is_file())
     return run, {name: (run / name).read_bytes() for name in files}
 
@@ -291,7 +304,7 @@ def test_every_prefix_of_every_file_is_a_page(whole_run, data):
 def test_what_a_model_wrote_does_not_steer_the_terminal(whole_run):
     shown = text(read_state(whole_run[0]))
     assert "\x1b" not in shown and r"worst token 'é\x1b[2J'" in shown and "spikes/step_3_rank_0" in shown
-    assert "best checkpoint: global_step 2, value 0.5\n" in shown  # no path of this machine
+    assert "best: step 2, sums_pass1 0.5, best_step2_hf\n" in shown
     assert "step 2  watch  ood  fällt" in shown
 
 
