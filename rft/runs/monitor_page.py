@@ -1,31 +1,20 @@
-"""The monitor's page: a state of `rft.runs.monitor_state` as lines of rich text. Pure; it neither reads nor writes.
+"""The monitor's page: a state of `rft.runs.monitor_state` as lines of rich text. Pure; it neither reads nor writes."""
 
-Every mark is a character as well as a colour: `!` out of its range now, `~` within the last steps, `+` healthy.
-"""
-
-import itertools
 import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from rft.runs.healthy import HEALTHY, is_healthy
+from rft.runs.monitor_metrics import GAP, LEGEND, MARKS, fit, metric_rows, show, side_by_side, spark
 from rft.runs.monitor_state import State
 from rft.runs.progress import clock, status, step_seconds, training_seconds
 from rft.stats import wilson_interval
 
 STYLES = {"good": "bold green", "busy": "bold cyan", "warn": "bold yellow", "bad": "bold red"}
-MARKS = {"!": "bold red", "~": "yellow", "+": "green", " ": ""}
-TIERS = {1: "signal", 2: "stability", 3: "collapse"}
-BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
-LEGEND = "! out of its range, ~ was so within 10 steps, + within it, x not finite"
 PROBLEMS = "_problems"  # ends the metric that counts an evaluation's problems
-LAST_STEPS = 10  # that far back a value out of its range still marks its metric
 TWO_COLUMNS = 150  # from this width on
-GAP = 2
 FULL_DISK, LOW_DISK = 0.02, 0.1  # share of the disk that is free: red, yellow
 
 
@@ -44,11 +33,11 @@ def page(state: State, width: int, height: int | None = None, plain: bool = Fals
         *_machine(state, width),
     ]
     columns = 2 if width >= TWO_COLUMNS else 1
-    rows = _metrics(state, (width - GAP * (columns - 1)) // columns, plain)
+    rows = metric_rows(state.training.records, (width - GAP * (columns - 1)) // columns, plain)
     if height is not None:
-        rows = _fit(rows, max(2, height - len(above) - len(below) - 1) * columns, columns)
+        rows = fit(rows, max(2, height - len(above) - len(below) - 1) * columns, columns)
     lines = [row for _, row in rows]
-    body = lines if columns == 1 else [_side_by_side(lines)]
+    body = lines if columns == 1 else [side_by_side(lines)]
     legend = [Text(LEGEND, "dim")] if lines and height is None else []
     texts = [*above, *body, *legend, *([Text()] if lines else []), *below]
     for text in texts:
@@ -106,95 +95,6 @@ def _phases(state: State, width: int) -> str:
 def _bar(share: float, width: int, plain: bool) -> str:
     full = int(share * width)
     return ("#" if plain else "█") * full + ("." if plain else "░") * (width - full)
-
-
-def _metrics(state: State, width: int, plain: bool) -> list[tuple[str, Text]]:
-    """(mark, line) of each metric that the run logs, tier by tier; a tier's heading has the mark `h`."""
-    rows = []
-    for tier, title in TIERS.items():
-        names = [n for n, h in HEALTHY.items() if h.tier == tier and any(n in r for r in state.training.records)]
-        if names:
-            heading = f"  tier {tier}: {title}"
-            columns = "" if rows else f"{'now':>9}  {'range':<13} over the steps"
-            rows.append(("h", Text(f"{heading:<24}{columns}"[:width], "bold")))
-        rows += [_metric(state.training.records, name, width, plain) for name in names]
-    return rows
-
-
-def _metric(records: list[dict], name: str, width: int, plain: bool) -> tuple[str, Text]:
-    points = [record[name] for record in records if name in record]
-    last, mark = points[-1], _mark(name, points[-LAST_STEPS:])
-    value = "not finite" if last is None else show(last)
-    line = Text.assemble((mark, MARKS[mark]), f" {name:<21} ", (f"{value:>9}", MARKS["!"] if mark == "!" else ""), "  ")
-    line.append(f"{bounds(name, plain):<13} ", "dim")
-    return mark, line.append_text(spark(points, width - line.cell_len, name, plain))
-
-
-def _mark(name: str, points: list[float | None]) -> str:
-    verdicts = [_within(name, value) for value in points]
-    if verdicts[-1] is False:
-        return "!"
-    if False in verdicts:
-        return "~"
-    return " " if verdicts[-1] is None else "+"
-
-
-def _within(name: str, *values: float | None) -> bool | None:
-    """`is_healthy` of several values together; one that is not finite never is."""
-    verdicts = [False if value is None else is_healthy(name, value) for value in values]
-    return False if False in verdicts else verdicts[0]
-
-
-def bounds(name: str, plain: bool = False) -> str:
-    """A metric's healthy range in a few characters; a tiny lower bound means that 0 is not healthy."""
-    _, low, high = HEALTHY[name]
-    lowest = None if low is None else "0" if 0 < low < 1e-3 else f"{low:g}"
-    if high is None:
-        return "" if low is None else f"> {lowest}" if 0 < low < 1e-3 else f"{'>=' if plain else '≥'} {lowest}"
-    return f"{'<=' if plain else '≤'} {high:g}" if low is None else f"{lowest} to {high:g}"
-
-
-def spark(points: list[float | None], width: int, name: str = "", plain: bool = False) -> Text:
-    """A line of bars, each the mean of an equal share of the points; red where metric `name` left its range.
-
-    Points that are not finite (None) show as `x`. The lowest bar is the smallest mean, the highest the largest.
-    """
-    bars, count = PLAIN_BARS if plain else BARS, min(max(width, 0), len(points))
-    edges = [len(points) * i // count for i in range(count + 1)] if count else []
-    shares = [points[start:end] for start, end in itertools.pairwise(edges)]
-    means = [None if None in share else sum(share) / len(share) for share in shares]
-    known = [mean for mean in means if mean is not None]
-    low, high = (min(known), max(known)) if known else (0, 0)
-    line = Text()
-    for mean, share in zip(means, shares, strict=True):
-        level = 0 if high == low or mean is None else min(len(bars) - 1, int((mean - low) / (high - low) * len(bars)))
-        # A range is an interval, so the extremes speak for all.
-        healthy = mean is not None and _within(name, min(share), max(share))
-        line.append("x" if mean is None else bars[level], "red" if healthy is False else "cyan")
-    return line
-
-
-def _fit(rows: list[tuple[str, Text]], room: int, columns: int) -> list[tuple[str, Text]]:
-    """As many rows as there is room for: one heading, what is out of its range, then the others by tier."""
-    if len(rows) <= room:
-        return rows
-    rows = rows[:1] + [row for row in rows[1:] if row[0] != "h"]
-    order = [0, *sorted(range(1, len(rows)), key=lambda i: ("!~".find(rows[i][0]) % 3, i))]
-    kept = sorted(order[: room - columns])
-    hidden = len(rows) - len(kept)
-    return [*(rows[i] for i in kept), (" ", Text(f"  {hidden} more metrics: --once, or a taller terminal", "dim"))]
-
-
-def _side_by_side(lines: list[Text]) -> Table:
-    half = (len(lines) + 1) // 2
-    grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
-    for column in range(2):
-        grid.add_column(no_wrap=True)
-        for line in lines[column * half : (column + 1) * half]:
-            line.no_wrap = True
-    for i in range(half):
-        grid.add_row(lines[i], lines[half + i] if half + i < len(lines) else Text())
-    return grid
 
 
 def _evaluations(state: State, width: int, plain: bool) -> list[Text]:
@@ -289,11 +189,6 @@ def _machine(state: State, width: int) -> list[Text]:
     if not state.training.records and not state.metrics_elsewhere:
         lines.append(Text("  if the run logs elsewhere, set METRICS_LOG_DIR here too", "dim"))
     return lines
-
-
-def show(value: float) -> str:
-    """A number in at most nine characters."""
-    return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.2e}"
 
 
 def clean(text: str) -> str:

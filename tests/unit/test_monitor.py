@@ -1,88 +1,24 @@
 """The monitor on runs in every condition: whole, torn, empty, growing, ended; on every kind of terminal."""
 
-import io
 import json
 import os
-import pty
-import select
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
+from monitor_runs import SPIKE, log, monitor, text, write_run
 
-from rft.hooks.metrics import log_evaluation, log_training_step, rewind
+from rft.hooks.metrics import rewind
 from rft.runs import monitor_state
-from rft.runs.monitor_page import bounds, page, spark
+from rft.runs.monitor_metrics import bounds, spark
 from rft.runs.monitor_state import find_run, follow, last_spikes, read_state
 from rft.runs.progress import clock, status, total_steps, train_options
-
-ROOT = Path(__file__).resolve().parents[2]
-STEP = {
-    "reward_mean": 0.5, "correctness": 0.5, "has_boxed": 0.96, "group_mixed_share": 0.5, "grad_norm": 0.05,
-    "grad_norm_max": 0.05, "ppo_kl": 0.0, "ppo_clip_ratio": 0.0, "advantage_std": 0.7, "entropy_mean": 0.01,
-    "log_ratio_raw_max": 0.0, "ratio_max": 1.0, "log_ratio_abs_p99": 0.0, "mismatch_abs_mean": 2e-4,
-    "sync_kept_share": 0.99, "sync_seconds": 0.05, "response_length": 33.0, "truncated": 0.0,
-    "response_clip_ratio": 0.0, "high_reward_but_wrong": 0.0, "time_step_seconds": 8.0, "sync_checksum32": 2.9e9,
-}  # fmt: skip
-SPIKE = {
-    "global_step": 3, "optimizer_step": 3, "rank": 0, "grad_norm": 73.2, "threshold": 50.0,
-    "bundle": "spikes/step_3_rank_0", "micro_batches": [],
-    "worst_tokens": [{"token": "é\x1b[2J", "context": "x", "log_prob": -9.0, "old_log_prob": -1.0}],
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def no_places_from_outside(monkeypatch):
     for name in ("METRICS_LOG_DIR", "SPIKE_LOG_PATH", "COLUMNS", "LINES", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
-
-
-def write_run(run: Path, steps: int = 6, prompts: int = 48, metrics: Path | None = None, **last) -> Path:
-    """A run of 12 steps (48 prompts, 4 a rollout), its lines written by the hooks that write a real run's."""
-    (run / "data").mkdir(parents=True)
-    (run / "data" / "train.jsonl").write_text('{"input": "1 + 1"}\n' * prompts)
-    held_out = [{"input": "1", "datasource": "sums"}] * 10 + [{"input": "2", "datasource": "ood"}] * 8
-    (run / "data" / "heldout.jsonl").write_text("\n".join(map(json.dumps, held_out)))
-    options = {"prompt_data": run / "data" / "train.jsonl", "eval_dataset": run / "data" / "heldout.jsonl",
-               "rollout_batch_size": 4, "eval_steps": 4, "eval_n_samples_per_prompt": 1}  # fmt: skip
-    command = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    manifest = {"started": "2026-11-21T10:00:00+00:00", "command": ["python", "-m", "openrlhf.cli.train_ppo_ray"]}
-    (run / "run.json").write_text(json.dumps({**manifest, "command": manifest["command"] + command}))
-    (run / "phases.jsonl").write_text('{"phase": "set-up", "seconds": 0.444}\n')
-    for step in range(1, steps + 1):
-        log(metrics or run, step, reward_mean=step / steps, **(last if step == steps else {}))
-        if step % 4 == 0:
-            log(metrics or run, step, evaluation={"eval_sums_pass1": 0.1 * step, "eval_ood_greedy_pass@1": 0.5})
-    return run
-
-
-def log(metrics: Path, step: int, evaluation: dict | None = None, **values) -> None:
-    """One line as training writes it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("METRICS_LOG_DIR", str(metrics))
-        if evaluation is None:
-            log_training_step(step, {**STEP, **values})
-        else:
-            log_evaluation(step, evaluation)
-
-
-def text(state, width: int = 100, height: int | None = None, plain: bool = False) -> str:
-    console = Console(file=io.StringIO(), width=width, height=height or 100, color_system=None)
-    console.print(page(state, width, height, plain))
-    return console.file.getvalue()
-
-
-def monitor(*arguments, **environment) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "rft.runs.monitor", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment}, check=False
-    )
 
 
 def test_page_says_how_far_the_run_is_and_what_is_out_of_range(tmp_path):
@@ -254,9 +190,8 @@ def test_resumed_run_is_read_anew_and_a_torn_line_inside_is_counted(tmp_path, mo
     monkeypatch.setenv("METRICS_LOG_DIR", str(run))
     rewind(5)
     with (run / "eval_metrics.jsonl").open("a") as stream:
-        stream.write('{"global_step": 8, "ev')
-    log_training_step(6, {**STEP, "reward_mean": 0.125})
-    log_evaluation(8, {"eval_sums_pass1": 0.5})
+        stream.write('{"global_step": 8, "ev{"global_step": 8, "eval_sums_pass1": 0.5}\n')
+    log(run, 6)
     state = read_state(run, before)
     assert [r["global_step"] for r in state.training.records] == [1, 2, 3, 4, 5, 6]
     assert "~ eval_metrics.jsonl: 1 lines are not whole records" in text(state)
@@ -370,103 +305,3 @@ def test_gpus_are_listed_and_a_driver_that_hangs_is_named(tmp_path, monkeypatch)
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(monitor_state, "GPU_SECONDS", 0.2)
     assert "! nvidia-smi did not answer within 0.2 s" in text(read_state(run))
-
-
-def test_nothing_is_written_into_the_run(tmp_path):
-    run = write_run(tmp_path / "run")
-    before = {file: (file.stat().st_mtime_ns, file.read_bytes() if file.is_file() else None) for file in run.rglob("*")}
-    assert monitor(run).returncode == 0
-    assert before == {
-        file: (file.stat().st_mtime_ns, file.read_bytes() if file.is_file() else None) for file in run.rglob("*")
-    }
-
-
-def test_once_on_a_file_that_grows_by_bytes(tmp_path):
-    run = write_run(tmp_path / "run", steps=12)
-    content = (run / "training_metrics.jsonl").read_bytes()
-    (run / "training_metrics.jsonl").write_bytes(b"")
-    script = (
-        "import sys, time\nwith open(sys.argv[1], 'ab', buffering=0) as f:\n"
-        "    data = sys.stdin.buffer.read()\n"
-        "    for i in range(0, len(data), 3):\n        f.write(data[i:i + 3]); time.sleep(5e-4)\n"
-    )
-    arguments = [sys.executable, "-c", script, str(run / "training_metrics.jsonl")]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE) as writer:
-        writer.stdin.write(content)
-        writer.stdin.close()
-        answers = []
-        while writer.poll() is None:
-            answers.append(monitor(run, "--once"))
-        answers.append(monitor(run, "--once"))
-    assert [answer.returncode for answer in answers] == [0] * len(answers), answers[0].stderr
-    assert len(answers) > 2
-    assert "step 12 of 12" in answers[-1].stdout and "not whole records" not in "".join(a.stdout for a in answers)
-
-
-def start_live(run: Path, *options: str, term: str = "xterm") -> tuple[subprocess.Popen, int]:
-    """The monitor on a pseudo-terminal of 80 columns and 24 lines, as over ssh."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "rft.runs.monitor", str(run), "--interval", "0.2", *options]
-    environment = {**os.environ, "TERM": term, "COLUMNS": "80", "LINES": "24"}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )
-    os.close(theirs)
-    return process, ours
-
-
-def read_until(terminal: int, wanted: bytes | None, seconds: float = 60) -> bytes:
-    """What the terminal shows until `wanted` stands in it; with None until it is closed."""
-    seen, end = b"", time.monotonic() + seconds
-    while wanted is None or wanted not in seen:
-        assert select.select([terminal], [], [], max(0, end - time.monotonic()))[0], seen.decode()
-        try:
-            chunk = os.read(terminal, 1 << 16)
-        except OSError:  # Linux: the other side was closed
-            chunk = b""
-        if not chunk:
-            assert wanted is None, seen.decode()
-            return seen
-        seen += chunk
-    return seen
-
-
-@pytest.mark.parametrize(("number", "wanted"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_signal_leaves_the_live_page_and_restores_the_terminal(tmp_path, number, wanted):
-    run = write_run(tmp_path / "run")
-    process, terminal = start_live(run)
-    assert b"\x1b[?1049h" in read_until(terminal, b"step 6 of 12")
-    log(run, 7)
-    read_until(terminal, b"step 7 of 12")
-    process.send_signal(number)
-    rest = read_until(terminal, None)
-    assert process.wait(60) == wanted
-    os.close(terminal)
-    assert b"\x1b[?1049l" in rest and b"\x1b[?25h" in rest and b"Traceback" not in rest
-    assert (b"tier 3: collapse" in rest.partition(b"\x1b[?1049l")[2]) == (wanted == 0)  # the whole page stays
-
-
-@pytest.mark.parametrize("term", ["xterm", "dumb"])
-def test_live_page_ends_with_the_run(tmp_path, term):
-    run = write_run(tmp_path / "run", steps=12)
-    (run / "training_metrics.jsonl").write_text("")
-    process, terminal = start_live(run, term=term)
-    read_until(terminal, b"starting")
-    write_run(tmp_path / "again", steps=12)
-    (run / "training_metrics.jsonl").write_bytes((tmp_path / "again" / "training_metrics.jsonl").read_bytes())
-    with (run / "phases.jsonl").open("a") as stream:
-        stream.write('{"phase": "grpo", "seconds": 100.0}\n')
-    rest = read_until(terminal, None)
-    assert process.wait(60) == 0
-    os.close(terminal)
-    assert b"finished" in rest
-    assert (b"\x1b[" not in rest) == (term == "dumb")
-
-
-def test_picture_shows_no_path_and_fetches_nothing(tmp_path):
-    run, output = write_run(tmp_path / "launcher" / "run"), tmp_path / "out.svg"
-    subprocess.run([sys.executable, "docs/screenshots.py", run.parent, "--output", output], cwd=ROOT, check=True)
-    picture = output.read_text(encoding="utf-8")
-    assert "launcher/run" in picture and "group_mixed_share" in picture
-    for words in (picture, (ROOT / "docs" / "monitor.svg").read_text(encoding="utf-8")):
-        assert str(tmp_path) not in words and "url(" not in words.replace("url(#", "") and "/home" not in words
