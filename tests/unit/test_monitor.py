@@ -180,6 +180,10 @@ def test_file_is_read_on_from_where_it_was(tmp_path):
     assert len(first.records) == 1  # the earlier state is left as it was
     file.write_bytes(b'{"global_step": 7}\n')
     assert [r["global_step"] for r in follow(file, "global_step", second).records] == [7]
+    longer = file.with_name("longer")
+    longer.write_bytes(b"".join(b'{"global_step": %d}\n' % step for step in range(50)))
+    longer.replace(file)  # as a resumed run replaces it
+    assert len(follow(file, "global_step", second).records) == 50
     file.unlink()
     assert follow(file, "global_step", second) == ([], 0, None, 0, None)
 
