@@ -51,23 +51,30 @@ def baseline_of(result: dict, results: list[dict]) -> dict:
     return next(r for r in results if [r["model"], r["dataset"], r["mode"]] == wanted)
 
 
-def flips(result: dict, base: dict) -> dict[str, list[dict]]:
-    """Problems that were won and lost, each with label, correct samples and first response of both sides."""
+def flips(result: dict, base: dict, shown: int = SHOWN, chars: int = RESPONSE_CHARS) -> dict[str, list[dict]]:
+    """Problems that were won and lost, at most `shown` of each, with label, correct samples and first response of both
+    sides, shortened to `chars`."""
     before, after = by_problem(base["records"]), by_problem(result["records"])
 
     def side(group: list[dict]) -> dict:
-        response = group[0]["response"]
-        cut = f"\n… {len(response) - RESPONSE_CHARS} characters more" if len(response) > RESPONSE_CHARS else ""
         correct = sum(r["correct"] for r in group)
-        return {"correct": correct, "samples": len(group), "response": response[:RESPONSE_CHARS] + cut}
+        return {"correct": correct, "samples": len(group), "response": shorten(group[0]["response"], chars)}
 
     return {
         kind: [
             {"id": id_, "label": after[id_][0]["label"], "before": side(before[id_]), "after": side(after[id_])}
-            for id_ in result["versus"]["flips"][kind][:SHOWN]
+            for id_ in result["versus"]["flips"][kind][:shown]
         ]
         for kind in ("won", "lost")
     }
+
+
+def shorten(text: str, chars: int) -> str:
+    """A text above `chars` characters without its middle: the answer stands at the end."""
+    if len(text) <= chars:
+        return text
+    head, tail = chars * 2 // 3, chars // 3
+    return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"
 
 
 def accuracy_figure(results: list[dict]) -> str:

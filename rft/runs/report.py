@@ -62,7 +62,7 @@ def page(runs: list[Run]) -> str:
     read = [report_samples.samples(run, budget) for run in runs]
     names = [chart["name"] for tier in tiers for chart in tier["charts"]]
     templates = environment(HERE)
-    templates.filters |= {"three": three, "harmony": harmony, "question": question}
+    templates.filters |= {"three": three, "harmony": harmony, "question": question, "numbers": numbers}
     return templates.get_template("report.html.jinja").render(
         runs=runs,
         style=style,
@@ -71,6 +71,8 @@ def page(runs: list[Run]) -> str:
         script_hash=csp_hash(script),
         heads=[head(run) for run in runs],
         tiers=tiers,
+        others=report_charts.others(runs),
+        flips_shown=report_verdict.FLIPS_SHOWN,
         loop_charts=report_charts.loop_charts(runs, [problems_in_loop(run) for run in runs]),
         posthoc=[posthoc_rows(run) for run in runs],
         within=[report_verdict.within(run) for run in runs],
@@ -120,11 +122,13 @@ def head(run: Run) -> dict:
     if run.spikes:
         tiles.append(("spikes", str(len({s["global_step"] for s in run.spikes})), "steps above the threshold"))
     git = run.manifest.get("git") if isinstance(run.manifest.get("git"), dict) else {}
-    started = f"started {run.manifest.get('started') or 'at an unknown time'}"
+    started = re.sub(r"T(\d\d:\d\d):\d\d\+00:00", r" \1 UTC", str(run.manifest.get("started") or "at an unknown time"))
+    started = f"started {started}"
     if git.get("commit"):
         started += f", commit {str(git['commit'])[:10]}" + (" with uncommitted changes" if git.get("dirty") else "")
     return {
         "status": status,
+        "best": {name: report_config.shortened(str(value), run) for name, value in run.best.items()},
         "started": started,
         "stopped": bool(stopped),
         "finished": bool(run.result),
@@ -144,6 +148,13 @@ def held_out(run: Run) -> list[tuple[str, str, str]]:
 def three(value) -> str:
     """A number with three digits; a dash for what is none."""
     return "–" if number(value) is None else report_charts.text(value)
+
+
+def numbers(value) -> str:
+    """The numbers of a decision, `name value, …`; what is no dict as it stands."""
+    if not isinstance(value, dict):
+        return "" if value is None else str(value)
+    return ", ".join(f"{name} {v if number(v) is None else three(v)}" for name, v in value.items())
 
 
 def harmony(response: str) -> list[tuple[bool, str]]:

@@ -8,7 +8,7 @@ from rft.runs.report_data import Run, number
 from rft.stats import wilson_interval
 
 WIDTH, HEIGHT = 340, 150
-LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 20
+LEFT, RIGHT, TOP, BOTTOM = 44, 12, 8, 20
 POINTS = 400  # raw points of one curve in the page; of more, the lowest and highest of each stretch stay
 TIERS = {1: "Tier 1: does it learn", 2: "Tier 2: is it stable", 3: "Tier 3: does it collapse"}
 PASS_AT_1 = ("_pass1", "_pass@1")
@@ -34,6 +34,17 @@ def tiers(runs: list[Run]) -> list[dict]:
         else:
             found[bounds.tier]["absent"].append(name)
     return list(found.values())
+
+
+def others(runs: list[Run]) -> list[dict]:
+    """Every other metric: `name` and, for each run, (first, last, lowest, highest) as texts, None where it has none."""
+    logged = dict.fromkeys(name for run in runs for record in run.training for name in record)
+    found = []
+    for name in sorted(set(logged) - set(HEALTHY) - {"global_step"}):
+        columns = [[v for _, v in points(run.training, name)] for run in runs]
+        ends = [[text(v) for v in (c[0], c[-1], min(c), max(c))] if c else None for c in columns]
+        found.append({"name": name, "runs": ends})
+    return found
 
 
 def loop_charts(runs: list[Run], sizes: list[dict[int, int]]) -> list[dict]:

@@ -52,9 +52,11 @@ def load(run_dir: Path, alone: bool = True) -> Run:
     run = Run(path, samples, f"{path.parent.name}/{path.name}")
     note = run.notes.append
     run.manifest = read_object(path / "run.json", note, "configuration and fingerprints are unknown")
-    run.training = read_lines(metrics / TRAINING_FILE, note, "no training step was finished", by_step=True)
+    run.training = read_lines(
+        metrics / TRAINING_FILE, note, "no step was finished, or METRICS_LOG_DIR is elsewhere", by_step=True
+    )
     run.loop = read_lines(metrics / EVAL_FILE, note, "no evaluation in the loop (--eval_steps)", by_step=True)
-    run.spikes = [s for s in read_lines(metrics / SPIKE_FILE, note) if number(s.get("global_step")) is not None]
+    run.spikes = read_spikes(metrics, note)
     run.decisions = read_lines(metrics / "decisions.jsonl", note)
     run.phases = read_lines(path / "phases.jsonl", note, "seconds by phase are unknown")
     run.memory = read_object(path / "memory.json", note, "peak memory is unknown")
@@ -119,6 +121,16 @@ def read_lines(path: Path, note: Callable, missing: str | None = None, by_step: 
     if by_step:
         records = [r for _, r in sorted({r["global_step"]: r for r in records}.items())]
     return records
+
+
+def read_spikes(directory: Path, note: Callable) -> list[dict]:
+    """The lines of the spike log, and the bundles in spikes/ that it does not have."""
+    spikes = read_lines(directory / SPIKE_FILE, note)
+    logged = {str(spike.get("bundle")) for spike in spikes}
+    for file in sorted(directory.glob("spikes/step_*/spike.json")):
+        if f"spikes/{file.parent.name}" not in logged:
+            spikes.append(read_object(file, note))
+    return [spike for spike in spikes if number(spike.get("global_step")) is not None]
 
 
 def read_object(path: Path, note: Callable, missing: str | None = None) -> dict:

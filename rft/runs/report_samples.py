@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from rft.evals.page import shorten
 from rft.runs.report_data import Run, number, read_lines
 
 BUDGET = 700_000  # characters of samples in a page, over all runs
@@ -55,7 +56,7 @@ def grouped(rows: list[dict]) -> list[dict]:
     groups = {}
     for row in rows:
         groups.setdefault(str(row.get("prompt", "")), []).append(sample(row))
-    return [{"prompt": shorten(prompt), "samples": group} for prompt, group in groups.items()]
+    return [{"prompt": shorten(prompt, TEXT), "samples": group} for prompt, group in groups.items()]
 
 
 def sample(row: dict) -> dict:
@@ -64,7 +65,7 @@ def sample(row: dict) -> dict:
     return {
         "reward": number(row.get("reward")),
         "right": "unknown" if correctness is None else "yes" if correctness >= 0.5 else "no",
-        "response": shorten(str(row.get("response", ""))),
+        "response": shorten(str(row.get("response", "")), TEXT),
         "label": row.get("label"),
         "answer": row.get("extracted_answer"),
         "tokens": number(row.get("response_tokens")),
@@ -86,11 +87,3 @@ def within_budget(groups: list[dict], budget: int) -> list[dict]:
 
 def _size(group: dict) -> int:
     return len(group["prompt"]) + sum(len(one["response"]) + MARKUP for one in group["samples"])
-
-
-def shorten(text: str) -> str:
-    """A long text without its middle: the answer stands at the end."""
-    if len(text) <= TEXT:
-        return text
-    head, tail = TEXT * 2 // 3, TEXT // 3
-    return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"

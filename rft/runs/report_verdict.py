@@ -9,6 +9,7 @@ from rft.runs.report_data import Run
 from rft.stats import holm, least_detectable_gain
 
 ALPHA, POWER = 0.05, 0.8
+FLIPS_SHOWN, FLIP_CHARS = 20, 1_500  # of each kind and comparison; evals.html holds more
 SEED_NOTE = (
     "The interval covers the choice of problems, not the luck of training: to know what a setting does, compare runs "
     "of several seeds."
@@ -61,7 +62,7 @@ def pairs(before: list[dict], after: list[dict], name_a: str, name_b: str) -> li
             continue
         found.append({
             "a": name_a, "b": name_b, "versus": compared["versus"], "refused": None, "n": b["n"],
-            "values": (a[key[1]], b[key[1]]), "flips": flips(compared, a),
+            "values": (a[key[1]], b[key[1]]), "flips": flips(compared, a, FLIPS_SHOWN, FLIP_CHARS),
         })  # fmt: skip
     return found
 

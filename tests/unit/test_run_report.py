@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from rft.evals.page import shorten
 from rft.evaluation import summarize
 from rft.runs import report, report_charts, report_config, report_samples, report_verdict
 from rft.runs.healthy import HEALTHY
@@ -89,7 +90,7 @@ def make(tmp_path):
         )
         (path / "phases.jsonl").write_text(lines([{"phase": "grpo", "seconds": 3700.0}]))
         (path / "memory.json").write_text('{"peak_gb": 6.37}')
-        (path / "result.json").write_text("{}")
+        (path / "result.json").write_text('{"steps": 30}')
         for file, count in (("before", 20), ("after", right)):
             result = evaluation(file, [i < count for i in range(60)], weights={"base": base})
             (path / "evals" / f"{file}.json").write_text(json.dumps([result]))
@@ -134,7 +135,7 @@ def test_page_holds_every_piece_and_fetches_nothing(make):
     assert not {"img", "link", "iframe", "object"} & set(parsed.tags)
     assert "url(" not in text and "@import" not in text and "default-src 'none'" in text
     for piece in (
-        "train_x/20261121T100000Z", "finished", "1 h 01 min", "6.4 GB", "step 12", "812", "spikes/step_12_rank_0",
+        "train_x/20261121T100000Z", "\nfinished", "1 h 01 min", "6.4 GB", "step 12", "812", "spikes/step_12_rank_0",
         "ood_drop", "watch", "question 2", "thought 3", "target_modules", "q_proj k_proj", "versions.torch", "2.10.0",
         "cccccccccc with uncommitted changes", "Every piece of the run was found", "eval_ood_greedy_pass@1", *HEALTHY,
     ):  # fmt: skip
@@ -213,6 +214,26 @@ def test_values_of_another_kind_do_not_break_the_page(make):
                    for i, row in enumerate(rows)]  # fmt: skip
         file.write_text(lines(spoiled))
     page_of(path)
+
+
+def test_stopped_run_says_which_rule_stopped_it(make):
+    path = make()
+    manifest = json.loads((path / "run.json").read_text())
+    stopped = {"global_step": 28, "rule": "ood_drop", "reason": "0.41, then 0.38", "exit_status": 10}
+    (path / "run.json").write_text(json.dumps(manifest | {"stopped": stopped}))
+    (path / "best.json").write_text(json.dumps({"global_step": 20, "path": f"{path}/checkpoints/global_step20"}))
+    text = Parsed(page_of(path)).text
+    assert "stopped at step 28 by the rule ood_drop: 0.41, then 0.38" in text
+    assert "path RUN/checkpoints/global_step20" in text
+
+
+def test_spike_bundles_count_where_the_log_lacks_them(make):
+    path = make()
+    (path / "spikes" / "step_29_rank_1").mkdir(parents=True)
+    spike = {"global_step": 29, "rank": 1, "grad_norm": None, "threshold": 50, "bundle": "spikes/step_29_rank_1"}
+    (path / "spikes" / "step_29_rank_1" / "spike.json").write_text(json.dumps(spike))
+    text = Parsed(page_of(path)).text
+    assert "step 29" in text and "not finite" in text and len(load(path).spikes) == 2
 
 
 def test_repeated_steps_count_once_and_nulls_are_told(make):
@@ -369,8 +390,22 @@ def test_samples_stay_within_their_budget_and_say_so(make):
     assert "characters left out" in text
 
 
+def test_two_long_runs_stay_below_two_megabytes(make):
+    paths = [make("a", right=10, steps=200), make("b", right=60, steps=200)]
+    for path in paths:
+        for name in ("before", "after"):
+            (result,) = json.loads((path / "evals" / f"{name}.json").read_text())
+            for record in result["records"]:
+                record["response"] = "&" * 20_000
+            (path / "evals" / f"{name}.json").write_text(json.dumps([result]))
+        for step in range(100, 140):
+            rows = [sample_line(p, i, "y" * 12_000) for p in range(16) for i in range(8)]
+            (path / "samples" / f"samples_step{step}.jsonl").write_text(lines(rows))
+    assert len(page_of(*paths).encode()) < 2_000_000
+
+
 def test_long_text_keeps_its_end():
-    text = report_samples.shorten("a" * 9000 + "the answer")
+    text = shorten("a" * 9000 + "the answer", 3000)
     assert len(text) < 3100 and text.endswith("the answer") and "6010 characters left out" in text
 
 
@@ -477,9 +512,8 @@ def test_filter_runs_in_the_browser_from_the_address(make, browse):
     path = make()
     report.main([str(path)])
     for fragment, count in (
-        ("", 74), ("#reward=0.5..&right=yes&kind=training", 12), ("#kind=evaluation", 50),
-        ("#reward=0&q=CARRY", 8), ("#q=question%202&step=20", 4), ("#q=nowhere", 0),
-        ("#run=%3Cb%3E&step=9&reward=0", 12),
+        ("", 74), ("#reward=0.5..&right=yes&kind=training", 12), ("#reward=0&q=CARRY", 8),
+        ("#q=question%202&step=20", 4), ("#run=%3Cb%3E&step=9&q=nowhere", 0),
     ):  # fmt: skip
         dom = browse(path / "report.html", fragment)
         assert f">{count} of 74 samples match<" in dom, fragment
@@ -488,6 +522,20 @@ def test_filter_runs_in_the_browser_from_the_address(make, browse):
         if "reward=0&q" in fragment:
             assert all(reward == "0.0" and "carry" in text for reward, text in shown)
         assert "owned" not in re.search(r"<title>(.*?)</title>", dom)[1]
+
+
+def test_filter_follows_what_is_typed(make, browse):
+    path = make()
+    report.main([str(path)])
+    text = (path / "report.html").read_text()
+    typed = """<script>form = document.getElementById("filter"); form.elements.low.value = "0.5";
+    form.elements.q.value = "Question 2"; form.elements.kind.value = "training";
+    form.elements.q.dispatchEvent(new Event("input", {bubbles: true})); document.title = location.hash;</script>"""
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text).replace("</body>", f"{typed}</body>")
+    (path / "typed.html").write_text(text)
+    dom = browse(path / "typed.html")
+    assert "<title>#kind=training&amp;q=Question+2&amp;reward=0.5..</title>" in dom
+    assert ">4 of 74 samples match<" in dom
 
 
 def test_curves_are_read_out_in_the_browser(make, browse):
