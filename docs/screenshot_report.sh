@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make docs/report.png: the report of finished runs as headless Chromium shows it.
 #
-#   bash docs/screenshot_report.sh RUN [RUN …]        HEIGHT=1900 OUTPUT=docs/report.png
+#   bash docs/screenshot_report.sh RUN [RUN …]        HEIGHT=1980 OUTPUT=docs/report.png
 #
 # Needs chromium on PATH (apt-get install chromium).
 set -Eeuo pipefail
@@ -16,4 +16,6 @@ trap 'rm -rf -- "$scratch"' EXIT
 "$ROOT/.venv/bin/python" -m rft.runs.report "$@" --output "$scratch/report.html"
 chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
     --disable-component-update --disable-sync --hide-scrollbars --user-data-dir="$scratch/profile" \
-    --window-size="1280,${HEIGHT:-1900}" --screenshot="$OUTPUT" "file://$scratch/report.html"
+    --window-size="1280,${HEIGHT:-1980}" --screenshot="$OUTPUT" "file://$scratch/report.html" 2>"$scratch/log" ||
+    { cat -- "$scratch/log" >&2; exit 1; }
+printf 'written: %s\n' "$OUTPUT"

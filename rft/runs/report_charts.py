@@ -108,7 +108,7 @@ def chart(name: str, curves: list[Points], steps: tuple[float, float], band=(Non
     for curve, intervals in zip(curves, bars, strict=True):
         kept = thin(curve)
         ill = [p for p in kept if is_healthy(name, p[1]) is False]
-        smooth = kept if whiskers is not None or len(kept) < 5 else smoothed(kept, log)
+        smooth = curve if whiskers is not None or len(kept) < 5 else smoothed(averaged(curve), log)
         drawn.append(
             {
                 "raw": "".join(f"M{x(s)} {y(v)}h0" for s, v in kept),
@@ -188,6 +188,13 @@ def thin(curve: Points, count: int = POINTS) -> Points:
         ends = {min(stretch, key=lambda p: p[1]), max(stretch, key=lambda p: p[1])}
         kept += sorted(ends)
     return kept
+
+
+def averaged(curve: Points, count: int = POINTS) -> Points:
+    """At most `count` points: the mean of each stretch."""
+    size = math.ceil(len(curve) / count)
+    stretches = [curve[start : start + size] for start in range(0, len(curve), size)]
+    return [tuple(sum(column) / len(part) for column in zip(*part, strict=True)) for part in stretches]
 
 
 def nice_ticks(low: float, high: float, count: int) -> list[float]:

@@ -4,7 +4,7 @@ from statistics import NormalDist
 
 from rft.evals.compare import versus
 from rft.evals.page import flips
-from rft.runs.report_config import base_model, shown_options, table
+from rft.runs.report_config import base_model, fingerprints, shown_options, table
 from rft.runs.report_data import Run
 from rft.stats import holm, least_detectable_gain
 
@@ -130,6 +130,11 @@ def warnings(runs: list[Run]) -> list[str]:
                 f"{pair} started from different base models ({models[0][:12]}, {models[1][:12]}): the difference of "
                 "their results is partly that of the models."
             )
+        prints = table([fingerprints(first), fingerprints(run)])
+        inputs = [row["name"] for row in prints if row["differs"] and row["name"].startswith("inputs.")]
+        if inputs:
+            names = ", ".join(name.removeprefix("inputs.") for name in inputs)
+            found.append(f"{pair} read different inputs: the digests of {names} differ.")
         if first.manifest.get("tree_id") != run.manifest.get("tree_id"):
             found.append(f"{pair} ran on different patched trees (tree_id): see the fingerprints.")
         differing = [row["name"] for row in table([shown_options(first), shown_options(run)]) if row["differs"]]

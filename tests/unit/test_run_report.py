@@ -20,7 +20,7 @@ EVIL = "</script><script>document.title='owned'</script><img src=x onerror=alert
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update",
+    "--disable-background-networking", "--disable-component-update", "--enable-logging=stderr",
 )  # fmt: skip
 
 
@@ -155,6 +155,28 @@ def test_hostile_texts_stay_texts(make):
     assert html.unescape(f"script-src '{report.csp_hash(script)}'") in html.unescape(text)
     (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
     assert f"style-src '{report.csp_hash(style)}'" in html.unescape(text)
+
+
+def spoiled(value, key=""):
+    """The same nested value, every text hostile, but those that decide what is shown."""
+    if isinstance(value, dict):
+        return {k: spoiled(v, k) for k, v in value.items()} | {f"extra {EVIL}": 1.5}
+    if isinstance(value, list):
+        return [spoiled(item, key) for item in value]
+    return value + EVIL if isinstance(value, str) and key not in ("mode", "id") else value
+
+
+def test_nothing_of_a_run_becomes_markup_wherever_it_stands(make):
+    paths = [make("a", right=10), make("b", right=50)]
+    for path in paths:
+        (path / "best.json").write_text(json.dumps({"path": "x"}))
+        for file in path.rglob("*.json"):
+            file.write_text(json.dumps(spoiled(json.loads(file.read_text()))))
+        for file in path.rglob("*.jsonl"):
+            file.write_text(lines([spoiled(json.loads(line)) for line in file.read_text().splitlines()]))
+    parsed = Parsed(page_of(*paths))
+    assert parsed.scripts == 2 and "img" not in parsed.tags and parsed.handlers == [] and parsed.fetched == []
+    assert parsed.text.count(EVIL) > 200 and "is better than" in parsed.text
 
 
 def test_a_metric_or_option_with_a_hostile_name_is_escaped(make):
@@ -358,9 +380,11 @@ def test_no_verdict_on_other_problems_or_without_an_evaluation(make):
 def test_differences_of_another_cause_are_warned_of(make):
     one, two = make("a", options=("--seed", "0")), make("b", base="e" * 64, options=("--seed", "1"))
     manifest = json.loads((two / "run.json").read_text())
-    (two / "run.json").write_text(json.dumps(manifest | {"tree_id": {"vllm": "t2"}}))
+    inputs = dict.fromkeys(manifest["inputs"], "0" * 64)
+    (two / "run.json").write_text(json.dumps(manifest | {"tree_id": {"vllm": "t2"}, "inputs": inputs}))
     warned = " ".join(report_verdict.warnings(report.load_all([one, two])))
     assert "different base models" in warned and "different patched trees" in warned and "the seed only" in warned
+    assert "read different inputs: the digests of RUN/model differ" in warned
     third = make("c", options=("--seed", "0"))
     assert "have the same options" in " ".join(report_verdict.warnings(report.load_all([one, third])))
 
@@ -421,6 +445,13 @@ def test_smoothing_keeps_a_line_and_does_not_lag():
     assert all(abs(a[1] - b[1]) < 0.2 for a, b in zip(line[20:-20], report_charts.smoothed(line)[20:-20], strict=True))
     step = [(float(i), float(i >= 100)) for i in range(200)]
     assert abs(report_charts.smoothed(step)[100][1] - 0.5) < 0.1
+
+
+def test_smooth_line_of_a_long_run_is_its_mean_not_its_extremes():
+    numbers = random.Random(0)
+    curve = [(float(i), numbers.random() ** 8) for i in range(20_000)]  # mean 1/9, extremes 0 and 1
+    middle = [value for _, value in report_charts.smoothed(report_charts.averaged(curve))[20:-20]]
+    assert len(middle) <= 400 and all(0.08 < value < 0.14 for value in middle)
 
 
 @pytest.mark.parametrize(
@@ -495,7 +526,7 @@ def browse(tmp_path):
         command = [CHROMIUM, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000"]
         command += ["--dump-dom", f"file://{file}{fragment}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-        assert "Refused to" not in done.stderr
+        assert "Content Security Policy" not in done.stderr
         return done.stdout
 
     return dump
