@@ -160,21 +160,24 @@ def read_results(file: Path, note: Callable) -> list[dict]:
 
 
 def completed(result: dict) -> dict:
-    """A result with what older files lack, and every record with what the comparison reads.
+    """A result with what older files lack, numbers that are none as None, and records as the comparison reads them.
 
-    Raises KeyError or TypeError for what is no result.
+    Raises KeyError, TypeError or ValueError for what is no result.
     """
-    mode = result["mode"]
-    value, interval, n = result[mode], result["interval95"], result["n"]
-    records = [{"correct": r["correct"], "id": r["id"], "response": str(r["response"])} | r for r in result["records"]]
-    samples = len(records) // max(1, len({r["id"] for r in records}))
-    older = {
-        "metrics": {mode: {"value": value, "interval95": interval}},
-        "samples_per_problem": samples,
-        "truncated": None,
-        "mean_tokens": None,
-        "kind": None,
+    mode, n = str(result["mode"]), int(result["n"])
+    own = {"value": float(result[mode]), "interval95": [float(end) for end in result["interval95"]]}
+    whole = {
+        name: metric
+        for name, metric in result.get("metrics", {}).items()
+        if isinstance(metric, dict) and None not in map(number, (metric.get("value"), *metric["interval95"]))
     }
-    return older | {"model": str(result["model"]), "dataset": str(result["dataset"])} | result | {
-        "n": n, "records": [{"label": None} | r for r in records],
+    records = [
+        {"label": None} | r | {"id": r["id"], "correct": bool(r["correct"]), "response": str(r["response"])}
+        for r in result["records"]
+    ]
+    samples = len(records) // max(1, len({r["id"] for r in records}))
+    return {"samples_per_problem": samples} | result | {
+        "model": str(result["model"]), "dataset": str(result["dataset"]), "mode": mode, "n": n, mode: own["value"],
+        "interval95": own["interval95"], "metrics": whole or {mode: own}, "records": records,
+        "truncated": number(result.get("truncated")), "mean_tokens": number(result.get("mean_tokens")),
     }  # fmt: skip
