@@ -112,7 +112,13 @@ def head(run: Run) -> dict:
     if rewards := report_charts.points(run.training, "reward_mean") or report_charts.points(run.training, "reward"):
         k = max(1, min(10, len(rewards) // 3))
         ends = [sum(v for _, v in part) / k for part in (rewards[:k], rewards[-k:])]
-        tiles.append(("reward", f"{ends[0]:.3f} → {ends[1]:.3f}", f"mean of the first and last {k} steps"))
+        tiles.append(
+            (
+                "reward",
+                f"{ends[0]:.3f} → {ends[1]:.3f}",
+                f"mean of the first and last {k} steps" if k > 1 else "first and last step",
+            )
+        )
     tiles += held_out(run)
     seconds = sum(number(phase.get("seconds")) or 0 for phase in run.phases)
     if seconds:

@@ -1,5 +1,6 @@
 """What a run was started with: options of its command, fingerprints, and where several runs differ."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -27,7 +28,11 @@ def shown_options(run: Run) -> dict[str, str]:
     """Options of the run as its report shows them: paths relative, keys hidden."""
     command = run.manifest.get("command")
     found = options(command) if isinstance(command, list) else {}
-    hidden = {name: "hidden" for name, value in found.items() if PRIVATE.search(name) and value != "on"}
+    hidden = {
+        name: f"hidden ({hashlib.sha256(value.encode()).hexdigest()[:6]})"  # still tells two values apart
+        for name, value in found.items()
+        if (PRIVATE.search(name) and value != "on") or (name == "remote_rm_url" and "://" in value)
+    }
     return {name: shortened(value, run) for name, value in (found | hidden).items()}
 
 

@@ -292,7 +292,7 @@ def test_configuration_shows_no_place_of_the_machine_and_no_key(make, tmp_path):
     path = make(options=("--wandb_api_key", "abc", "--other", "/mnt/data/x"))
     shown = report_config.shown_options(report.load_all([path])[0])
     assert shown["save_path"] == "RUN/adapter" and shown["remote_rm_url"] == "rewards/r.py"
-    assert shown["wandb_api_key"] == "hidden" and shown["other"] == "/mnt/data/x"
+    assert shown["wandb_api_key"] == "hidden (ba7816)" and shown["other"] == "/mnt/data/x"
     text = page_of(path)
     assert str(tmp_path) not in text and "/opt/place" not in text and "abc" not in Parsed(text).text
     copied = tmp_path / "elsewhere"  # a copy under another name
