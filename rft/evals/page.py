@@ -6,6 +6,7 @@ from pathlib import Path
 from rft.evals.table import p_value
 from rft.evaluation import by_problem
 
+HERE = Path(__file__).parent
 SHOWN = 50  # flips of one kind and comparison whose responses are in the page
 RESPONSE_CHARS = 4_000
 DESCRIBED = (
@@ -16,22 +17,32 @@ DESCRIBED = (
 
 def page(results: list[dict]) -> str:
     """The page's text. Every response and label is escaped: models write what they like."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters["p"] = p_value
-    template = environment.from_string(Path(__file__).with_name("page.html.jinja").read_text(encoding="utf-8"))
     compared = [result for result in results if "versus" in result]
-    return template.render(
-        results=results,
-        compared=compared,
-        notes=dict.fromkeys(f"{r['dataset']}, {r['mode']}: {r['note']}" for r in results if r.get("note")),
-        flips={(r["model"], r["dataset"], r["mode"]): flips(r, baseline_of(r, results)) for r in compared},
-        accuracy=accuracy_figure(results),
-        length=length_figure(results),
-        described=DESCRIBED,
-        shown=SHOWN,
+    return (
+        environment()
+        .get_template("page.html.jinja")
+        .render(
+            results=results,
+            style=(HERE / "style.css").read_text(encoding="utf-8"),
+            compared=compared,
+            notes=dict.fromkeys(f"{r['dataset']}, {r['mode']}: {r['note']}" for r in results if r.get("note")),
+            flips={(r["model"], r["dataset"], r["mode"]): flips(r, baseline_of(r, results)) for r in compared},
+            accuracy=accuracy_figure(results),
+            length=length_figure(results),
+            described=DESCRIBED,
+            shown=SHOWN,
+        )
     )
+
+
+def environment(*directories: Path):
+    """A jinja2 environment over these directories of templates and this one: everything escaped, no name undefined."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader([*directories, HERE])
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.filters["p"] = p_value
+    return found
 
 
 def baseline_of(result: dict, results: list[dict]) -> dict:
@@ -40,23 +51,30 @@ def baseline_of(result: dict, results: list[dict]) -> dict:
     return next(r for r in results if [r["model"], r["dataset"], r["mode"]] == wanted)
 
 
-def flips(result: dict, base: dict) -> dict[str, list[dict]]:
-    """Problems that were won and lost, each with label, correct samples and first response of both sides."""
+def flips(result: dict, base: dict, shown: int = SHOWN, chars: int = RESPONSE_CHARS) -> dict[str, list[dict]]:
+    """Problems that were won and lost, at most `shown` of each, with label, correct samples and first response of both
+    sides, shortened to `chars`."""
     before, after = by_problem(base["records"]), by_problem(result["records"])
 
     def side(group: list[dict]) -> dict:
-        response = group[0]["response"]
-        cut = f"\n… {len(response) - RESPONSE_CHARS} characters more" if len(response) > RESPONSE_CHARS else ""
         correct = sum(r["correct"] for r in group)
-        return {"correct": correct, "samples": len(group), "response": response[:RESPONSE_CHARS] + cut}
+        return {"correct": correct, "samples": len(group), "response": shorten(group[0]["response"], chars)}
 
     return {
         kind: [
             {"id": id_, "label": after[id_][0]["label"], "before": side(before[id_]), "after": side(after[id_])}
-            for id_ in result["versus"]["flips"][kind][:SHOWN]
+            for id_ in result["versus"]["flips"][kind][:shown]
         ]
         for kind in ("won", "lost")
     }
+
+
+def shorten(text: str, chars: int) -> str:
+    """A text above `chars` characters without its middle: the answer stands at the end."""
+    if len(text) <= chars:
+        return text
+    head, tail = chars * 2 // 3, chars // 3
+    return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"
 
 
 def accuracy_figure(results: list[dict]) -> str:
