@@ -108,11 +108,12 @@ def launcher_defaults(root: Path, tag: str, launcher: str, run: Path, stack: str
         environment |= {"DRY_RUN": "1", "RUN_DIR": str(run), "RFT_STACK": stack}
         command = ["bash", str(Path(folder, launcher))]
         result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        lines = [line for line in result.stdout.splitlines() if f" {MODULE} " in line]
-    if result.returncode or len(lines) != 1:
-        why = (result.stderr.strip() or f"{len(lines)} training commands").splitlines()[0]
+        printed = [shlex.split(line) for line in result.stdout.splitlines() if f" -m {MODULE} " in line]
+    commands = [words for words in printed if words[1:3] == ["-m", MODULE]]
+    if result.returncode or len(commands) != 1:
+        why = (result.stderr.strip() or f"{len(commands)} training commands").splitlines()[0]
         return f"Not compared: the dry run of `{launcher}` at `{tag}` gave no training command ({why})"
-    return training_options(shlex.split(lines[0]), run)
+    return training_options(commands[0], run)
 
 
 def steps(run: Path) -> str:
