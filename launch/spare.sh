@@ -66,13 +66,14 @@ on_spare() {
     return "$status"
 }
 
-# send FOLDER RSYNC-ARGUMENT…: rsync into a folder there, which is made; each file appears whole.
+# send FOLDER RSYNC-ARGUMENT…: rsync into a folder there, which is made; each file appears whole, a link as what it
+# points to.
 send() {
     local folder=$1 word shell=() status=0 output
     shift
     # rsync splits the command at blanks; between its quotes a doubled one stands for itself.
     for word in "${SSH[@]}"; do shell+=("'${word//\'/\'\'}'"); done
-    local command=(rsync -rlpts --stats --human-readable -e "${shell[*]}" "$@" "$SPARE:$folder/")
+    local command=(rsync -rLpts --stats --human-readable -e "${shell[*]}" "$@" "$SPARE:$folder/")
     if [[ $DRY_RUN == 1 ]]; then
         on_spare spare_make_folder "$folder"
         print_command "${command[@]}"
@@ -115,7 +116,7 @@ list_data() {
     if [[ $DATA_ROOT/ == "$ROOT"/* ]]; then
         git -C "$DATA_ROOT" ls-files -z --others --ignored --exclude-standard | { grep -zv '__pycache__/' || true; }
     else
-        (cd -- "$DATA_ROOT" && find . -type f -printf '%P\0')
+        (cd -- "$DATA_ROOT" && find -L . -type f -printf '%P\0')
     fi
 }
 
@@ -129,7 +130,7 @@ sync_adapter() {
     local adapter folder
     [[ -f ${1:-}/adapter_config.json ]] || die "no adapter" "${1:-no path}, without an adapter_config.json" \
         "a folder that PEFT reads" "bash launch/spare.sh sync-adapter runs/…/adapter"
-    adapter=$(cd -- "$1" && pwd -P)
+    adapter=$(cd -- "$1" && pwd)
     folder=$(place_there "$adapter")
     if [[ -f ${adapter%/*}/run.json ]]; then send "${folder%/*}" "${adapter%/*}/run.json"; fi # names the adapter's base
     send "$folder" "$adapter/"

@@ -1,6 +1,7 @@
 """The entry of an attempt in the research log, written from its run directory; Markdown."""
 
 import io
+import json
 import os
 import shlex
 import subprocess
@@ -130,7 +131,15 @@ def steps(run: Path) -> str:
         found = [next((record[name] for name in fields if name in record), None) for fields in COLUMNS.values()]
         rows.append([str(step), *map(number, found), *(number(evaluated.get(step, {}).get(n)) for n in names)])
     text = f"{len(training)} steps trained.\n\n" + table(["step", *COLUMNS, *(f"`{name}`" for name in names)], rows)
-    return "\n\n".join([text, *(in_the_loop(name, *series(records, name)) for name in names)])
+    return "\n\n".join([text, *(in_the_loop(name, *series(records, name)) for name in names), *best_checkpoint(run)])
+
+
+def best_checkpoint(run: Path) -> list[str]:
+    """A line on the checkpoint that the run named its best, where it named one."""
+    if not (run / "best.json").is_file():
+        return []
+    best = json.loads((run / "best.json").read_text(encoding="utf-8"))
+    return [f"Kept as the best: step {best['global_step']}, `{best['metric']}` {number(best['value'])}."]
 
 
 def in_the_loop(name: str, at: list[int], values: list[float]) -> str:

@@ -38,8 +38,8 @@ def main() -> int:
 
 
 def fingerprint(data_root: Path, names: list[str]) -> dict:
-    """`git` (commit and dirty flag), `data` (name -> digest, None where there is no file), `versions`, `tree_id`."""
-    data = {name: tree_digest(data_root / name) if (data_root / name).is_file() else None for name in names}
+    """`git` (commit and dirty flag), `data` (name -> digest, None where there is none), `versions`, `tree_id`."""
+    data = {name: tree_digest(data_root / name) if (data_root / name).exists() else None for name in names}
     return {"git": git_state(), "data": data, "versions": versions(), "tree_id": overlay.tree_ids()}
 
 

@@ -177,6 +177,29 @@ def test_a_place_with_other_things_is_refused(machines):
     assert [path.name for path in there.iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_connection_that_breaks_changes_nothing(machines, first, tmp_path):
+    """What the spare does with the part of a bundle that has come through."""
+    here, there, spare = machines
+    if not first:
+        assert spare("sync-code").returncode == 0
+    before = git(there, "for-each-ref") if not first else None
+    new = commit(here, "more.txt")
+    bundle = subprocess.check_output(["git", "-C", here, "bundle", "create", "--quiet", "-", "attempt-01-x"])
+    there.parent.mkdir(exist_ok=True)
+    call = '. "$0/launch/spare_remote.sh"; spare_receive "$@"'
+    result = subprocess.run(
+        ["bash", "-c", call, here, there, "attempt-01-x", new],
+        input=bundle[: len(bundle) // 2],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(there.parent)},
+        capture_output=True,
+        check=False,
+    )
+    assert result.returncode not in (0, 255) and b"new checkout" not in result.stdout
+    assert [path.name for path in there.parent.iterdir()] == ([] if first else ["rft"])
+    assert first or (git(there, "for-each-ref") == before and git(there, "status", "--porcelain") == "")
+
+
 def test_uncommitted_changes_stay_here_and_are_named(machines):
     here, there, spare = machines
     (here / "README.md").write_text("not yet")
@@ -219,16 +242,19 @@ def test_data_elsewhere(machines, tmp_path):
     _, _, spare = machines
     source, target = tmp_path / "data root", tmp_path / "there" / "data"
     (source / "sub").mkdir(parents=True)
-    (source / "sub/a.jsonl").write_text("{}\n")
+    (tmp_path / "kept.jsonl").write_text("{}\n")
+    (source / "sub/a.jsonl").symlink_to(tmp_path / "kept.jsonl")
     result = spare("sync-data", DATA_ROOT=str(source), SPARE_DATA_ROOT=str(target))
     assert result.returncode == 0, result.stderr
-    assert (target / "sub/a.jsonl").read_text() == "{}\n"
+    assert (target / "sub/a.jsonl").read_text() == "{}\n" and not (target / "sub/a.jsonl").is_symlink()
 
 
-def test_an_adapter_and_its_manifest(machines):
+def test_an_adapter_and_its_manifest(machines, tmp_path):
     here, there, spare = machines
-    adapter = here / "runs/exp/it's one/adapter"
-    adapter.mkdir(parents=True)
+    adapter, kept = here / "runs/exp/it's one/adapter", tmp_path / "big disk/adapter"
+    kept.mkdir(parents=True)
+    adapter.parent.mkdir(parents=True)
+    adapter.symlink_to(kept)  # as a launcher leaves it that writes adapters elsewhere
     (adapter / "adapter_config.json").write_text("{}")
     (adapter / "adapter_model.safetensors").write_bytes(b"weights")
     (adapter.parent / "run.json").write_text('{"base": 1}')
@@ -237,6 +263,7 @@ def test_an_adapter_and_its_manifest(machines):
     assert result.returncode == 0, result.stderr
     copied = there / "runs/exp/it's one"
     assert (copied / "adapter/adapter_model.safetensors").read_bytes() == b"weights"
+    assert not (copied / "adapter").is_symlink()
     assert sorted(path.name for path in copied.iterdir()) == ["adapter", "run.json"]
     assert refused(spare("sync-adapter", "this one/rft/runs/exp"), "no adapter")
 

@@ -79,6 +79,8 @@ def make_run(repository, name, *overrides, steps=40, right=None, **manifest):
     values = {0: 0.5, **{step: 0.5 + step / 100 for step in range(10, steps + 1, 10)}}
     values |= {30: 0.95} if 30 in values else {}
     name = "eval_probe_set_200_ood_greedy_pass@1"
+    best = {"global_step": 30, "metric": name, "value": 0.95, "checkpoint": "checkpoints/best_step30_hf"}
+    (run / "best.json").write_text(json.dumps(best))
     (run / EVAL_FILE).write_text("".join(json_line(step, {name: value}) for step, value in values.items()))
     for model, solved in (right or {}).items():
         (run / f"evals/{model}.json").write_text(json.dumps([evaluation(model, solved)]))
@@ -204,6 +206,7 @@ def test_finish_writes_the_entry_on_top(repository, capsys):
         "| 0 | - | - | - | - | - | 0.5 |\n",
         "| 40 | 0.4 | 0.4 | 0.25 | 0.025 | 0.125 | 0.9 |\n",
         "`eval_probe_set_200_ood_greedy_pass@1`: first 0.5 (step 0), best 0.95 (step 30), last 0.9 (step 40).\n",
+        "Kept as the best: step 30, `eval_probe_set_200_ood_greedy_pass@1` 0.95.\n",
         "| before | probe_ood.jsonl | greedy_pass@1 | 0.5 | 0.431-0.569 | 200 | 0 |\n",
         "**Verdict.** Positive: after - before, greedy_pass@1 on probe_ood.jsonl: +15.0 points (95% +10.",
         "won 30, lost 0, tied 170, p 1.9e-09",
