@@ -27,7 +27,7 @@ configure() {
         "SPARE_SSH=$SPARE_SSH" "a command, its words quoted as in a shell" "close its quotes"
     mapfile -t SSH <<<"$words"
     # A question for a password or an unknown host would hang a script; what SPARE_SSH says stands first and wins.
-    SSH+=(-o BatchMode=yes -o ConnectTimeout=10)
+    SSH+=(-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=30 -o LogLevel=ERROR)
     SPARE_ROOT="${SPARE_ROOT:-$ROOT}"
     DATA_ROOT="${DATA_ROOT:-$ROOT/.cache/rft/data}"
     [[ $DATA_ROOT == /* ]] || DATA_ROOT="$PWD/$DATA_ROOT"
@@ -147,6 +147,7 @@ verify() {
         return 0
     fi
     there=$(list_data | on_spare spare_fingerprint "$SPARE_ROOT" "$SPARE_PYTHON" "$SPARE_DATA_ROOT" "$code")
+    there=${there##*$'\n'} # without what the account's .bashrc may print
     here=$(list_data | "$PYTHON" -m rft.runs.fingerprint "$DATA_ROOT")
     "$PYTHON" -m rft.runs.fingerprint --compare <(printf '%s' "$here") <(printf '%s' "$there")
 }

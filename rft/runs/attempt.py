@@ -70,8 +70,7 @@ def start(root: Path, number: int, slug: str, question: str, prediction: str) ->
         raise ValueError(f"found {' and '.join(taken)}; wanted a new attempt; choose another number than {number}")
     branch, tag = f"{prefix(number)}-{slug}", f"{prefix(number)}-start"
     message = f"{branch}\n\n{json.dumps(words, indent=1, ensure_ascii=False)}\n"
-    # Verbatim: git would otherwise drop lines of the question that begin with #.
-    git(root, "tag", "--annotate", "--cleanup=verbatim", "--file=-", tag, stdin=message)
+    git(root, "tag", "--annotate", "--file=-", tag, stdin=message)
     try:
         git(root, "switch", "--quiet", "--create", branch)
     except ValueError:

@@ -321,12 +321,14 @@ def foreign_packages(folder):
     return folder
 
 
-def test_verify_names_uncommitted_changes(machines):
+def test_verify_names_uncommitted_changes(machines, server):
     here, there, spare = machines
+    (server[0] / ".bashrc").write_text("echo welcome\n")
     assert spare("sync-code").returncode == 0
     interpreter(there)
     (here / "README.md").write_text("not yet")
     result = spare("verify")
+    (server[0] / ".bashrc").unlink()
     assert (result.returncode, result.stdout) == (1, "differs: uncommitted changes here\n"), result.stderr
 
 

@@ -54,12 +54,17 @@ def everything(folder):
     return git(folder, "for-each-ref"), git(folder, "symbolic-ref", "HEAD"), (folder / "research_log.md").read_bytes()
 
 
-def refused(folder, capsys, *arguments):
-    """The one message of a refused command, which changed nothing."""
+def refused_by_git(folder, capsys, *arguments):
+    """What a refused command said, which changed nothing."""
     before = everything(folder)
     assert attempt.main([str(word) for word in arguments]) == 2
     assert everything(folder) == before
-    error = capsys.readouterr().err
+    return capsys.readouterr().err
+
+
+def refused(folder, capsys, *arguments):
+    """The same, where the message is our own: one line."""
+    error = refused_by_git(folder, capsys, *arguments)
     assert error.startswith("error: ") and error.count("\n") == 1, error
     return error
 
@@ -169,10 +174,12 @@ def test_unusable_words_are_refused(repository, capsys, arguments):
 
 def test_without_an_identity_nothing_is_made(repository, capsys, monkeypatch, tmp_path):
     (tmp_path / "gitconfig").write_text("[user]\n useConfigOnly = true\n")
-    before = everything(repository)
-    assert attempt.main(START) == 2
-    assert everything(repository) == before
-    assert "error: git tag:" in capsys.readouterr().err
+    assert "error: git tag: " in refused_by_git(repository, capsys, *START)
+
+
+def test_without_the_branch_there_is_no_tag(repository, capsys):
+    (repository / ".git/refs/heads/attempt-07-tiny-lr.lock").touch()  # as another git leaves it that was killed
+    assert "git switch: " in refused_by_git(repository, capsys, *START)
 
 
 def test_outside_a_checkout(tmp_path, monkeypatch, capsys):
