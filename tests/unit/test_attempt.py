@@ -367,19 +367,19 @@ def test_options_of_a_command():
     command = [
         "--input=x",
         "--",
-        "/root dir/.venv/bin/python",
+        "/a place/.venv/bin/python",
         "-m",
         "openrlhf.cli.train_ppo_ray",
         "--a",
         "1",
         "--b=-2",
     ]
-    command += ["--targets", "q", "k", "--flag", "--a", "3", "--low", "-5", "--save", "/root dir/runs/exp/1/adapter"]
-    command += ["--reward", "/root dir/rewards/r.py", "--data", "/root directory/d.jsonl"]
+    command += ["--targets", "q", "k", "--flag", "--a", "3", "--low", "-5", "--save", "/a place/runs/exp/1/adapter"]
+    command += ["--reward", "/a place/rewards/r.py", "--data", "/a placemat/d.jsonl"]
     options = training_options(command, run)
     assert options == {
         "--a": "3", "--b": "-2", "--targets": "q k", "--flag": "", "--low": "-5", "--save": "RUN_DIR/adapter",
-        "--reward": "./rewards/r.py", "--data": "/root directory/d.jsonl",
+        "--reward": "./rewards/r.py", "--data": "/a placemat/d.jsonl",
     }  # fmt: skip
     same = options | {"--a": "3.0", "--low": "-5e0"}
     assert differences(options, same) == []
