@@ -24,6 +24,7 @@ experiment() {
 # train_and_measure [OPENRLHF OPTION…]: checks, the policy before, GRPO, the policy after, the report. A run that a rule
 # stopped has saved what it learned: it is measured and reported like any other, and the launch ends with its status.
 train_and_measure() {
+    phase "preflight"
     prepare_grpo "$@"
     phase "baseline evaluation"
     evaluate before "$(option --pretrain)"

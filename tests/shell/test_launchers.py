@@ -269,10 +269,12 @@ BEFORE = ["inputs", "preflight", "manifest", "--model", "openrlhf.cli.train_ppo_
 AFTER = ["--model", "summary", "report"]
 
 
-def test_a_run_is_checked_measured_and_reported(pipeline):
+def test_a_run_is_checked_measured_and_reported(pipeline, tmp_path):
     code, called, printed = pipeline()
     assert (code, called) == (0, BEFORE + AFTER), printed
     assert printed.endswith("done\n")
+    phases = [json.loads(line)["phase"] for line in (tmp_path / "run/phases.jsonl").read_text().splitlines()]
+    assert phases == ["preflight", "baseline evaluation", "grpo", "evaluation", "report"]
 
 
 def test_a_run_that_a_rule_stopped_is_measured_and_keeps_its_status(pipeline):
