@@ -30,7 +30,7 @@ def launch(launcher, place, *arguments, **environment):
     environment = {"PATH": os.environ["PATH"], "HOME": str(place), "RFT_STACK": "cpu"} | environment
     environment = {"RUN_DIR": str(place / "run"), "CACHE_ROOT": str(place / "cache")} | environment
     return subprocess.run(
-        ["bash", launcher, *arguments], env=environment, cwd=place, capture_output=True, text=True, timeout=60
+        ["bash", launcher, *arguments], env=environment, cwd=place, capture_output=True, text=True, timeout=120
     )
 
 
