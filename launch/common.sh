@@ -2,21 +2,21 @@
 # What every launcher shares: strict mode, run directory, phases, environment, the training command.
 #
 #   source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"      at the top of launch/train_*.sh
-#   begin_run                     make the run directory, or refuse one that is not empty
-#   phase setup; setup_env        launch/setup.sh: .venv, patches applied and verified
-#   phase data; run CMD ARG…      any step of the pipeline
-#   start_ray [LOGICAL_GPUS]      launch/ray.sh: a Ray cluster of our own, in the background
-#   phase train; launch_grpo "$@" the arrays MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS, then the user's overrides
+#   use models/NAME; use clusters/NAME; use tasks/NAME        the presets: MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS
+#   experiment "$@"               launch/pipeline.sh: the whole run; the user's options come last and win
+#
+# or, where model and data are made by the launcher, its steps: begin_run; phase NAME; setup_env; start_ray;
+# run CMD ARG…; train_and_measure "$@".
 #
 # Environment: RUN_DIR (default runs/<launcher>/<UTC time>), RFT_STACK=cpu|gpu (default: gpu where nvidia-smi lists
-# one), RAY_ADDRESS (use that cluster and leave it running), DRY_RUN=1 (print the commands, touch nothing).
+# one), RAY_ADDRESS (use that cluster and leave it running), DRY_RUN=1 (print the commands, touch nothing), PREFLIGHT=0
+# (skip the checks), and the places of docs/running.md: DATA_ROOT, MODEL_ROOT, OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR,
+# SAMPLES_LOG_DIR.
 set -Eeuo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 EXP_NAME="$(basename -- "$0" .sh)"
 PYTHON="$ROOT/.venv/bin/python"
-RUN_DIR="${RUN_DIR:-$ROOT/runs/$EXP_NAME/$(date -u +%Y%m%dT%H%M%SZ)}"
-[[ $RUN_DIR == /* ]] || RUN_DIR="$PWD/$RUN_DIR"
 DRY_RUN="${DRY_RUN:-0}"
 PHASE=""
 PHASE_START=0
@@ -25,7 +25,6 @@ STARTED_PIDS=() # processes of ours that outlive the command that started them
 MODEL_ARGS=()
 CLUSTER_ARGS=()
 GRPO_ARGS=()
-RUN_INPUTS=() # model and data whose hashes go into run.json
 
 # die WHAT FOUND WANTED REPAIR: one message, exit 1.
 die() {
@@ -33,10 +32,14 @@ die() {
     exit 1
 }
 
+# shellcheck source=launch/places.sh
+source "$ROOT/launch/places.sh"
 # shellcheck source=launch/setup.sh
 source "$ROOT/launch/setup.sh"
 # shellcheck source=launch/ray.sh
 source "$ROOT/launch/ray.sh"
+# shellcheck source=launch/pipeline.sh
+source "$ROOT/launch/pipeline.sh"
 
 detect_stack() {
     if [[ -z ${RFT_STACK:-} ]]; then
@@ -70,15 +73,16 @@ begin_run() {
         die "the run directory is taken" "$RUN_DIR, not empty" "a new or empty folder" \
             "choose another one with RUN_DIR=…, or move this one away"
     fi
+    require_free_places
     # Claimed by a folder, which only one of two launches can make.
     { mkdir -p -- "$RUN_DIR" && mkdir -- "$RUN_DIR/.claim"; } ||
         die "cannot make the run directory" "$RUN_DIR, see above" "a folder that this launch can make" "choose another RUN_DIR"
     : >"$RUN_DIR/phases.jsonl"
     rmdir -- "$RUN_DIR/.claim"
     printf 'run directory: %s\n' "$RUN_DIR"
-    # Ray's workers inherit both; the first marks every process of this run, see rft.runs.memory.
-    export RFT_RUN_DIR="$RUN_DIR" METRICS_LOG_DIR="${METRICS_LOG_DIR:-$RUN_DIR}"
-    export SAMPLES_LOG_DIR="${SAMPLES_LOG_DIR:-$RUN_DIR/samples}"
+    # Ray's workers inherit all three; the first marks every process of this run, see rft.runs.memory.
+    export RFT_RUN_DIR="$RUN_DIR" METRICS_LOG_DIR SAMPLES_LOG_DIR
+    link_places
     RUN_IS_OURS=1
 }
 
@@ -158,18 +162,6 @@ run_logged() {
         sleep 0.1
     done
     return "$status"
-}
-
-# launch_grpo [OPENRLHF OPTION…]: train; the user's options come last and win. Log: train.log.
-launch_grpo() {
-    local command=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
-    if [[ $DRY_RUN != 1 ]]; then
-        "$PYTHON" -m rft.runs.inputs "${command[@]}"
-        wait_for_ray
-        print_command "${command[@]}" >"$RUN_DIR/command.sh"
-        "$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" -- "${command[@]}"
-    fi
-    run_logged "$RUN_DIR/train.log" "${command[@]}"
 }
 
 on_exit() {

@@ -8,11 +8,9 @@
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-SEED="${SEED:-0}"
-[[ $SEED =~ ^[0-9]+$ ]] || die "SEED is not a number" "SEED=$SEED" "0, 1, 2, …" "unset SEED"
+choose_seed 0
 MODEL="$RUN_DIR/model"
 DATA="$RUN_DIR/data"
-CACHE="$ROOT/.cache/rft"
 use models/tiny
 use clusters/cpu
 GRPO_ARGS=(
@@ -34,14 +32,12 @@ GRPO_ARGS=(
     --eval_steps 4
     --eval_temperature 0
     --eval_n_samples_per_prompt 1
-    --save_path "$RUN_DIR/adapter"
-    --ckpt_path "$RUN_DIR/checkpoints"
+    --save_path "$ADAPTER"
+    --ckpt_path "$CHECKPOINTS"
     --disable_ds_ckpt
     --seed "$SEED"
 )
 RUN_INPUTS=("$MODEL" "$DATA")
-EVALUATE=("$PYTHON" "$ROOT/eval/eval_posthoc.py" --dataset "$DATA/heldout.jsonl" --mode "greedy_pass@1"
-    --max-prompt-tokens 96 --max-tokens 64 --cache "$CACHE/evals")
 
 begin_run
 phase "set-up"
@@ -51,13 +47,5 @@ measure_memory
 phase "data"
 run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --out "$DATA"
 phase "warm start"
-run "$PYTHON" -m rft.tiny.warmstart --data "$DATA/warm.jsonl" --seed "$SEED" --cache "$CACHE/warmstart" --out "$MODEL"
-phase "baseline evaluation"
-run "${EVALUATE[@]}" --model "before=$MODEL" --output "$RUN_DIR/evals/before.json"
-phase "grpo"
-launch_grpo "$@"
-stop_ray
-phase "evaluation"
-run "${EVALUATE[@]}" --model "after=$RUN_DIR/adapter" --output "$RUN_DIR/evals/after.json"
-phase "report"
-run "$PYTHON" -m rft.runs.summary "$RUN_DIR"
+run "$PYTHON" -m rft.tiny.warmstart --data "$DATA/warm.jsonl" --seed "$SEED" --cache "$CACHE_ROOT/warmstart" --out "$MODEL"
+train_and_measure "$@"

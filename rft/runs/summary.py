@@ -76,13 +76,15 @@ def agreement_with_loop(run_dir: Path, after: dict, last_step: int) -> dict | No
     """Whether the evaluation in the loop after the last step saw what the one of the saved adapter sees.
 
     Returns:
-        `problems` in both, and `differences`, one text each; None where the last step was not evaluated in the loop.
+        `problems` in both, and `differences` between them, one text each; None where the last step was not evaluated in
+        the loop. A loop that evaluates a part of the problems only is no difference.
     """
     file = samples_dir(run_dir) / f"eval_samples_step{last_step}.jsonl"
     if not file.is_file():
         return None
     problems, differences = compare_files(file, after)
-    return {"problems": problems, "differences": [f"{one.problem}: {one.cause}" for one in differences]}
+    both = [one for one in differences if one.training is not None]
+    return {"problems": problems, "differences": [f"{one.problem}: {one.cause}" for one in both]}
 
 
 def draw(run_dir: Path, result: dict) -> None:

@@ -1,0 +1,157 @@
+# shellcheck shell=bash
+# A run from its checks to its report. Sourced by launch/common.sh.
+
+STOPPED_BY_RULE=10 # status of a training that an early-stopping rule ended, after saving
+COMMAND=()         # the training command
+PREPARED=0         # 1 once prepare_grpo has passed it
+GRPO_STATUS=0
+EVAL_DATASET=""    # problems of the evaluations before and after; those of the evaluation in the loop where it is empty
+RUN_INPUTS=()      # model and data whose hashes go into run.json; those of the command where it is empty
+
+# experiment [OPENRLHF OPTION…]: a whole run on a model and data that are there. What is missing is said in seconds.
+experiment() {
+    grpo_command "$@"
+    require_gpus
+    require_inputs
+    begin_run
+    phase "set-up"
+    setup_env
+    start_ray "${LOGICAL_GPUS:-}"
+    measure_memory
+    train_and_measure "$@"
+}
+
+# train_and_measure [OPENRLHF OPTION…]: checks, the policy before, GRPO, the policy after, the report. A run that a rule
+# stopped has saved what it learned: it is measured and reported like any other, and the launch ends with its status.
+train_and_measure() {
+    phase "preflight"
+    prepare_grpo "$@"
+    phase "baseline evaluation"
+    evaluate before "$(option --pretrain)"
+    phase "grpo"
+    launch_grpo "$@"
+    stop_ray
+    if ((GRPO_STATUS == 0)); then
+        measure_after
+        return 0
+    fi
+    printf 'stopped by a rule after saving, see decisions.jsonl; what was saved is measured now\n'
+    measure_after || printf 'the stopped run could not be measured, see above\n' >&2
+    exit "$GRPO_STATUS"
+}
+
+measure_after() {
+    phase "evaluation"
+    evaluate after "$(option --save_path)"
+    phase "report"
+    run "$PYTHON" -m rft.runs.summary "$RUN_DIR"
+    run "$PYTHON" -m rft.runs.report "$RUN_DIR"
+}
+
+# evaluate NAME MODEL: greedy accuracy, at the lengths of the rollouts, to evals/NAME.json.
+evaluate() {
+    local dataset prompt_tokens response_tokens tensor_parallel
+    dataset=${EVAL_DATASET:-$(option --eval_dataset)}
+    prompt_tokens=$(option --prompt_max_len)
+    response_tokens=$(option --generate_max_len)
+    tensor_parallel=$(option --vllm_tensor_parallel_size)
+    run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" --dataset "$dataset" --mode "greedy_pass@1" \
+        --max-prompt-tokens "$prompt_tokens" --max-tokens "$response_tokens" \
+        --tensor-parallel-size "$tensor_parallel" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/$1.json"
+}
+
+# launch_grpo [OPENRLHF OPTION…]: train, after the checks. Log: train.log. A rule's stop is no failure: see GRPO_STATUS.
+launch_grpo() {
+    ((PREPARED)) || prepare_grpo "$@"
+    GRPO_STATUS=0
+    run_logged "$RUN_DIR/train.log" "${COMMAND[@]}" || GRPO_STATUS=$?
+    ((GRPO_STATUS == 0 || GRPO_STATUS == STOPPED_BY_RULE)) || return "$GRPO_STATUS"
+}
+
+# prepare_grpo [OPENRLHF OPTION…]: what training reads, the preflight page, command.sh and run.json.
+prepare_grpo() {
+    grpo_command "$@"
+    PREPARED=1
+    [[ $DRY_RUN != 1 ]] || return 0
+    "$PYTHON" -m rft.runs.inputs "${COMMAND[@]}"
+    [[ ! -s $METRICS_LOG_DIR/training_metrics.jsonl || " $* " == *" --load_checkpoint "* ]] ||
+        die "another run has logged there" "$METRICS_LOG_DIR/training_metrics.jsonl" "one file a run" \
+            "unset METRICS_LOG_DIR, or name a new folder"
+    wait_for_ray
+    preflight
+    print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
+    ((${#RUN_INPUTS[@]})) || RUN_INPUTS=("$(option --pretrain)" "$(option --prompt_data)" "$(option --eval_dataset)")
+    run "$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" -- "${COMMAND[@]}"
+}
+
+preflight() {
+    if [[ ${PREFLIGHT:-1} == 0 ]]; then
+        printf 'warning: PREFLIGHT=0, so nothing is checked before this training\n' >&2
+        return 0
+    fi
+    run "$PYTHON" -m rft.runs.preflight --run-dir "$RUN_DIR" -- "${COMMAND[@]}"
+}
+
+# grpo_command [OPENRLHF OPTION…]: make COMMAND of the presets and the user's options, which come last and win.
+grpo_command() {
+    COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
+}
+
+# option NAME: the value of an option in COMMAND; the last one counts.
+option() {
+    local i value=""
+    for ((i = 0; i < ${#COMMAND[@]}; i++)); do
+        case ${COMMAND[i]} in
+        "$1") value=${COMMAND[i + 1]:-} ;;
+        "$1="*) value=${COMMAND[i]#*=} ;;
+        esac
+    done
+    printf '%s' "$value"
+}
+
+# require_gpus: as many devices as COMMAND places actors and engines on; those of a cluster at RAY_ADDRESS are its own.
+require_gpus() {
+    [[ $DRY_RUN != 1 && -z ${RAY_ADDRESS:-} ]] || return 0
+    local found=0 needed
+    needed=$(($(option --actor_num_nodes) * $(option --actor_num_gpus_per_node)))
+    [[ " ${COMMAND[*]} " == *" --colocate_all_models "* ]] ||
+        needed=$((needed + $(option --vllm_num_engines) * $(option --vllm_tensor_parallel_size)))
+    [[ $RFT_STACK == cpu ]] || found=$(nvidia-smi -L | grep -c '^GPU ')
+    ((found >= needed)) || die "too few GPUs" "$found here (RFT_STACK=$RFT_STACK)" "$needed" \
+        "use such a machine, a Ray cluster (RAY_ADDRESS=host:port), or fewer by --actor_num_gpus_per_node, \
+--vllm_num_engines; without a GPU: bash launch/train_grpo_tiny.sh"
+}
+
+# require_inputs: the model and the problem files of COMMAND, each with the command that makes it.
+require_inputs() {
+    [[ $DRY_RUN != 1 ]] || return 0
+    local model file bin=".venv/bin"
+    [[ -x $PYTHON ]] || bin="make setup && $bin"
+    model=$(option --pretrain)
+    [[ -f $model/config.json ]] || die "no model" "no config.json in $model" "a gpt-oss checkpoint directory" \
+        "MODEL=DIR names another; $bin/hf download ${MODEL_ID:-REPOSITORY} --exclude 'original/*' 'metal/*' \
+--local-dir $model"
+    for file in "$(option --prompt_data)" "$(option --eval_dataset)" "$EVAL_DATASET"; do
+        [[ $file != *.jsonl || -f $file ]] || die "no problem file" "$file" "problems as JSON lines" \
+            "DATA_ROOT=DIR names another folder; $bin/python $(maker_of "$file") (docs/data.md)"
+    done
+}
+
+# maker_of FILE: the command of data/ that writes a file of this name.
+maker_of() {
+    case ${1##*/} in
+    probe_set_*_ood.jsonl | aime_eval.jsonl)
+        printf 'data/make_probe_sets.py --source MATH.json --source GSM8K.json --source AIME.json --out %s' "${1%/*}"
+        ;;
+    *)
+        printf 'data/prepare_sft_data.py --eval-set %s/probe_set_1000_ood.jsonl --eval-set %s/aime_eval.jsonl --out %s' \
+            "$DATA_ROOT" "$DATA_ROOT" "${1%/*}"
+        ;;
+    esac
+}
+
+# choose_seed DEFAULT: SEED, or the default.
+choose_seed() {
+    SEED="${SEED:-$1}"
+    [[ $SEED =~ ^[0-9]+$ ]] || die "SEED is not a number" "SEED=$SEED" "0, 1, 2, …" "unset SEED"
+}

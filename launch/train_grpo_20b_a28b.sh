@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Arm B of an A/B pair on gpt-oss-20b: clip range 0.1. Arm A, train_grpo_20b_a28a.sh, differs in nothing else.
+# Question: does a clip range of 0.1 tame spikes without slowing learning? 400 prompts once: 25 rollouts, 200 updates.
+# Prediction for this arm: half of arm A's steps with grad_norm above 50 or fewer; a probe within 2 points of arm A's.
+#
+#   SEED=42 bash launch/train_grpo_20b_a28b.sh [OPENRLHF OPTION …]        one SEED for both arms: same prompts, same seeds
+#
+# Acceptance: 'spikes(B) <= spikes(A) / 2 and after(B) - after(A) > -0.02' (greedy_pass@1, probe_set_1000_ood.jsonl)
+# shellcheck source=launch/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+use models/gpt-oss-20b
+use clusters/8xh100
+use tasks/math
+GRPO_ARGS+=(--prompt_data "$DATA_ROOT/sft_rl_pool_400.jsonl" --num_episodes 1 --eps_clip 0.1)
+experiment "$@"
