@@ -67,13 +67,18 @@ def check_all(args: argparse.Namespace, run_dir: Path) -> Iterator[Line]:
     model_lines = model.check_model(args)
     yield from model_lines
     prompts = data.read_prompts(args)
-    if model_lines[0].verdict != NO_GO:
-        yield from check_with_model(args, read_config(args.pretrain), run_dir, prompts)
     yield from prompts.lines
-    yield from batches.check_batches(args)
-    if args.rollout_batch_size > 0:
+    sizes = batches.check_sizes(args)
+    yield from sizes
+    if not sizes:
+        yield from batches.check_batches(args)
         yield from batches.check_steps(args, prompts.count)
-    yield from batches.check_learning_rate(args, prompts.count)
+        yield from batches.check_learning_rate(args, prompts.count)
+    if model_lines[0].verdict != NO_GO:
+        config = read_config(args.pretrain)
+        yield from check_model_files(args, config, prompts)
+        if not sizes:
+            yield from check_resources(args, config, run_dir, prompts)
     yield from machine.check_ports()
     yield from machine.check_ray(run_dir)
     yield from machine.check_offline()
@@ -81,22 +86,33 @@ def check_all(args: argparse.Namespace, run_dir: Path) -> Iterator[Line]:
     yield from machine.check_git()
 
 
-def check_with_model(args: argparse.Namespace, config: dict, run_dir: Path, prompts: data.Prompts) -> Iterator[Line]:
-    """The checks that need the model's files."""
-    chat = harmony.as_chat(prompts.longest[-1]) if prompts.longest and args.apply_chat_template else None
+def check_model_files(args: argparse.Namespace, config: dict, prompts: data.Prompts) -> Iterator[Line]:
+    """The model's rules, its tokenizer and template, and the lengths that both lead to."""
     yield from model.check_attention(args, config)
     yield from model.check_lora(args)
-    rendered = harmony.check_harmony(args.pretrain, chat)
-    yield from rendered
-    sound = prompts.longest and rendered[0].verdict != NO_GO
-    longest = harmony.longest_prompt(args.pretrain, prompts.longest, args.apply_chat_template) if sound else None
+    folder, longest = Path(args.pretrain), None
+    if prompts.longest:
+        try:
+            tokenizer = harmony.load_tokenizer(folder)
+        except ValueError as error:
+            yield Line("tokenizer", NO_GO, str(error), "download or make the checkpoint again")
+            return
+        chat = harmony.as_chat(prompts.longest[0]) if args.apply_chat_template else None
+        template = harmony.check_harmony(folder, tokenizer, chat)
+        yield from template
+        if template[0].verdict != NO_GO:
+            longest = harmony.longest_prompt(folder, tokenizer, prompts.longest, args.apply_chat_template)
     yield from model.check_lengths(args, config, longest)
+
+
+def check_resources(args: argparse.Namespace, config: dict, run_dir: Path, prompts: data.Prompts) -> Iterator[Line]:
+    """GPUs, memory and disks against what the run will take."""
     gpus = memory.read_gpus()
     alone = "RAY_ADDRESS" not in os.environ or software.OWN_CLUSTER in os.environ
     yield from batches.check_devices(args, config, len(gpus) if gpus and alone else None)
     yield from memory.check_gpu_memory(args, config, gpus)
     yield from memory.check_host_memory(args, config)
-    yield from disk.check_disk(args, config, run_dir, prompts.count, prompts.eval_count)
+    yield from disk.check_disk(args, config, run_dir, prompts.count or 0, prompts.eval_count)
 
 
 def as_document(result: list[Line], seconds: float) -> dict:

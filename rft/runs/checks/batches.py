@@ -42,16 +42,23 @@ def samples_by_rank(args: Namespace) -> list[int]:
     return [sum(batches[rank * chunk : (rank + 1) * chunk]) for rank in range(ranks(args))]
 
 
-def check_batches(args: Namespace) -> list[Line]:
-    """Sizes that fit into each other."""
+def check_sizes(args: Namespace) -> list[Line]:
+    """A fault where a size is below 1, or ranks cannot be formed; nothing where the other checks can count on them."""
     sizes = ("rollout_batch_size", "n_samples_per_prompt", "train_batch_size", "micro_train_batch_size")
-    sizes += ("micro_rollout_batch_size", "num_episodes", "max_epochs", "actors")
+    sizes += ("micro_rollout_batch_size", "num_episodes", "max_epochs", "vllm_tensor_parallel_size")
+    sizes += ("actor_num_nodes", "actor_num_gpus_per_node", "ring_attn_size", "ds_tensor_parallel_size")
+    sizes += ("prompt_max_len", "generate_max_len", "max_samples")
     low = [f"--{name} {getattr(args, name)}" for name in sizes if getattr(args, name) < 1]
     if low:
         return [Line("batches", NO_GO, f"{', '.join(low)}: wanted 1 or more", "correct it")]
     if ranks(args) < 1 or args.actors % (args.ring_attn_size * args.ds_tensor_parallel_size):
         measured = f"{args.actors} actor GPUs cannot be split by ring x tensor parallel size"
         return [Line("batches", NO_GO, measured, "--ring_attn_size 1 --ds_tensor_parallel_size 1")]
+    return []
+
+
+def check_batches(args: Namespace) -> list[Line]:
+    """Sizes that fit into each other."""
     steps = samples(args) * args.max_epochs // args.train_batch_size
     measured = (
         f"{samples(args)} samples a rollout: {steps} x {args.train_batch_size} (optimizer steps), "
@@ -133,7 +140,7 @@ def check_learning_rate(args: Namespace, prompts: int | None) -> list[Line]:
     if args.actor_learning_rate <= 0:
         measured = f"{args.actor_learning_rate:g}: nothing is learnt"
         return [Line("learning rate", WARN, measured, "--actor_learning_rate 5e-7")]
-    if args.lr_scheduler != "cosine_with_min_lr" or prompts is None or args.train_batch_size < 1:
+    if args.lr_scheduler != "cosine_with_min_lr" or prompts is None:
         measured = f"not judged: --lr_scheduler {args.lr_scheduler}, {prompts} prompts"
         return [Line("learning rate", WARN, measured, "--lr_scheduler cosine_with_min_lr")]
     good, measured, repair = lr_schedule.verdict(schedule(args, prompts))

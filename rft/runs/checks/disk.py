@@ -17,10 +17,10 @@ OPTIMIZER_BYTES = 12  # a trained parameter: fp32 master copy and Adam's two mom
 FULL = 0.95  # Ray stops writing objects to a file system above this
 
 
-def check_disk(args: Namespace, config: dict, run_dir: Path, prompts: int | None, eval_prompts: int) -> list[Line]:
+def check_disk(args: Namespace, config: dict, run_dir: Path, prompts: int, eval_prompts: int) -> list[Line]:
     """One line a file system: bytes that this run will write to it, and bytes free."""
     needs: dict[int, list[tuple[str, Path, int]]] = {}
-    for name, path, size in planned(args, config, run_dir, prompts or 0, eval_prompts):
+    for name, path, size in planned(args, config, run_dir, prompts, eval_prompts):
         place = existing_parent(path)
         needs.setdefault(place.stat().st_dev, []).append((name, place, size))
     result = []
@@ -45,7 +45,7 @@ def planned(
 ) -> list[tuple[str, Path, int]]:
     """(what, where, bytes) of everything a run leaves; a checkpoint more than is kept, since it is written first."""
     trained, weights = trained_parameters(args, config), weight_bytes(args, config)
-    steps = rollouts(args, prompts) if args.rollout_batch_size > 0 else 0
+    steps = rollouts(args, prompts)
     saves = steps // args.save_steps if args.save_steps > 0 else 0
     kept = min(saves, args.max_ckpt_num + 1)
     full = 0 if args.disable_ds_ckpt else kept * (trained * (2 + OPTIMIZER_BYTES))

@@ -25,7 +25,7 @@ NEARLY = 0.9
 
 
 def read_gpus() -> list[dict] | None:
-    """`free` and `total` bytes of each GPU that CUDA_VISIBLE_DEVICES leaves; None without one, or with RFT_STACK=cpu."""
+    """`free` and `total` bytes of each GPU that CUDA_VISIBLE_DEVICES names; None without any, or on RFT_STACK=cpu."""
     if which("nvidia-smi") is None or os.environ.get("RFT_STACK") == "cpu":
         return None
     query = ["nvidia-smi", "--query-gpu=index,memory.free,memory.total,name", "--format=csv,noheader,nounits"]
