@@ -7,23 +7,16 @@ import os
 import socket
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preflight_options import options, refused, verdicts
 
 from rft.runs import lr_schedule
 from rft.runs.checks import GO, NO_GO, WARN, batches, command, disk, gigabytes, machine, memory, model, software
 
-TINY = (
-    "--pretrain M --attn_implementation eager --lora_rank 8 --target_modules q_proj k_proj v_proj o_proj "
-    "--prompt_max_len 96 --generate_max_len 64 --actor_num_gpus_per_node 1 --vllm_num_engines 1 --zero_stage 3 "
-    "--prompt_data P.jsonl --label_key label --remote_rm_url R.py --advantage_estimator group_norm --init_kl_coef 0 "
-    "--rollout_batch_size 32 --n_samples_per_prompt 8 --micro_rollout_batch_size 64 --train_batch_size 256 "
-    "--micro_train_batch_size 64 --actor_learning_rate 3e-3"
-)
 CONFIG_20B = {
     "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_local_experts": 32,
     "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "num_hidden_layers": 24,
@@ -38,21 +31,6 @@ EIGHT_GPUS = (
 
 
 UNEVEN = "--micro_train_batch_size 1 --actor_num_gpus_per_node"
-
-
-def options(text: str = "") -> Namespace:
-    """The tiny launcher's options, then these."""
-    return command.parse(["python", "-m", command.MODULE, *TINY.split(), *text.split()])
-
-
-def verdicts(found: list) -> set[str]:
-    return {line.verdict for line in found}
-
-
-def refused(found: list, measured: str, repair: str, verdict: str = NO_GO) -> None:
-    """One line says `measured` with this verdict, and its repair names `repair`."""
-    lines = [line for line in found if measured in line.measured]
-    assert len(lines) == 1 and lines[0].verdict == verdict and repair in lines[0].repair, found
 
 
 # --- the command line ---
@@ -108,10 +86,10 @@ def test_good_batches_pass():
     [
         ("--train_batch_size 100", "100 is no multiple of micro-batch x ranks (64)", "--train_batch_size 64"),
         ("--train_batch_size 512", "--train_batch_size 512 above the 256 samples", "--train_batch_size 256"),
-        ("--actor_num_gpus_per_node 8", "fewer batches of 64 than there are ranks (8)", "--micro_rollout_batch_size 32"),
+        ("--actor_num_gpus_per_node 8", "batches of 64 than there are ranks (8)", "--micro_rollout_batch_size 32"),
         (f"{UNEVEN} 2 --micro_rollout_batch_size 100", "train on 200, 56", "--micro_rollout_batch_size 8"),
         (f"{UNEVEN} 3 --train_batch_size 3", "train on 128, 128, 0", "--micro_rollout_batch_size 1"),
-        ("--n_samples_per_prompt 1 --rollout_batch_size 256", "group_norm with one sample", "--n_samples_per_prompt 8"),
+        ("--n_samples_per_prompt 1 --rollout_batch_size 256", "with one sample", "--n_samples_per_prompt 8"),
         ("--on_policy_ratio_one --train_batch_size 128", "more than one update", "--train_batch_size 256"),
         ("--loss_normalization batch --use_dynamic_batch", "with dynamic batches", "leave --use_dynamic_batch out"),
     ],
@@ -406,7 +384,8 @@ def test_actor_estimate_is_the_measured_peak():
         assert math.isclose(estimate, measured, rel_tol=0.05)
 
 
-def test_host_memory():
+def test_host_memory(monkeypatch):
+    monkeypatch.delenv("DS_ACCELERATOR")
     args = options(EIGHT_GPUS)
     refused(memory.check_host_memory(args, CONFIG_20B, 100 * 10**9), "about 167.3 GB", "more memory")
     assert verdicts(memory.check_host_memory(args, CONFIG_20B, 500 * 10**9)) == {GO}

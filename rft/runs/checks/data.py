@@ -40,18 +40,17 @@ def read_prompts(args: Namespace) -> Prompts:
         faults += found
         counts[path] = count_lines(path)
     sound = not any(fault.verdict == NO_GO for fault in faults)
-    count = sum(counts[path] for path in training.values() if path) if None not in training.values() else None
-    if count is not None and args.prompt_data_probs is None:
-        count = min(count, int(args.max_samples))
+    # Blending by probability repeats datasets until all are exhausted: no count that a sum would give.
+    known = sound and None not in training.values() and args.prompt_data_probs is None
+    count = min(sum(counts[path] for path in training.values()), int(args.max_samples)) if known else None
     eval_count = sum(counts[path] for path in evaluation.values() if path)
-    measured = f"{count if count is not None else '?'} training prompts, {eval_count} for evaluation"
+    measured = f"{'?' if count is None else count} training prompts, {eval_count} for evaluation"
     result = lines("data", faults, measured)
     if sound:
         result += overlap_lines([p for p in training.values() if p], [p for p in evaluation.values() if p], hashes)
         result += manifest_lines([p for p in training.values() if p], [p for p in evaluation.values() if p])
-    known = count if args.prompt_data_probs is None else None
     longest = longest_prompts([p for p in training.values() if p], args.input_key) if sound else []
-    return Prompts(result, known, min(eval_count, int(args.max_samples)), longest)
+    return Prompts(result, count, min(eval_count, int(args.max_samples)), longest)
 
 
 def local_files(names: str | None) -> dict[str, Path | None]:
@@ -90,6 +89,8 @@ def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Pat
     """Problems that are trained on and evaluated on."""
     if not evaluation:
         return [Line("overlap", WARN, "no evaluation set", "--eval_dataset FILE.jsonl --eval_steps N")]
+    if not all(hashes[path] for path in [*training, *evaluation]):
+        return [Line("overlap", WARN, "not compared: fields other than input and label", "rename them")]
     faults = []
     for path in evaluation:
         shared = [f for other in training for f in shared_faults({other: hashes[other], path: hashes[path]})]
@@ -101,6 +102,8 @@ def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Pat
 
 def manifest_lines(training: list[Path], evaluation: list[Path]) -> list[Line]:
     """A manifest beside the training file that fits it, and names every evaluation set as decontaminated against."""
+    if not evaluation:
+        return []  # which the overlap's line says
     digests = {path: file_sha256(path) for path in [*training, *evaluation]}
     faults = []
     for path in training:
