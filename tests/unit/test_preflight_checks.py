@@ -1,6 +1,7 @@
 """Each check of the preflight page says no where it should, with the repair, and yes where nothing is wrong."""
 
 import ast
+import importlib.metadata
 import importlib.util
 import math
 import os
@@ -425,13 +426,16 @@ def test_an_unpatched_tree_is_refused(tmp_path, monkeypatch):
 def test_versions(tmp_path):
     assert software.check_versions()[0].verdict in (GO, WARN)
     lock = tmp_path / "cpu.txt"
-    version = software.installed("transformers")
+    version = importlib.metadata.version("transformers")
     lock.write_text(f"transformers=={version} \\\n    --hash=sha256:00\nray==0.1\nnot-there==1.0\n")
     found = software.check_versions(lock)
-    refused(found, f"ray {software.installed('ray')} (wanted 0.1)", "uv pip install")
+    refused(found, f"ray {importlib.metadata.version('ray')} (wanted 0.1)", "uv pip install")
     refused(found, "not-there missing (wanted 1.0)", "-r requirements/cpu.txt", WARN)
     lock.write_text(f"transformers=={version}\n")
     assert software.check_versions(lock)[0].measured == "1 packages as in requirements/cpu.txt"
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"].lower().replace("_", "-").replace(".", "-")
+        assert name == "rft" or software.installed_versions()[name] == distribution.version
     assert software.same_version("2.10.0+cu128", "2.10.0") and not software.same_version("2.10.1", "2.10.0")
 
 

