@@ -68,6 +68,7 @@ def check_all(args: argparse.Namespace, run_dir: Path) -> Iterator[Line]:
     yield from model_lines
     prompts = data.read_prompts(args)
     yield from prompts.lines
+    yield from model.check_reward(args)
     sizes = batches.check_sizes(args)
     yield from sizes
     if not sizes:

@@ -35,7 +35,8 @@ def run(tmp_path, checkpoint, monkeypatch):
     heldout = write(tmp_path / "heldout.jsonl", [problem(f"{n} + 2 = ?", str(n + 2)) for n in range(8)])
     directory = tmp_path / "run"
     directory.mkdir()
-    words = f"{TINY} --pretrain {checkpoint} --prompt_data {train} --apply_chat_template --eval_dataset {heldout}"
+    words = f"{TINY} --remote_rm_url {ROOT}/rewards/reward_func_em.py"
+    words += f" --pretrain {checkpoint} --prompt_data {train} --apply_chat_template --eval_dataset {heldout}"
     words += f" --eval_steps 1 --save_path {directory}/adapter --ckpt_path {directory}/checkpoints --num_episodes 4"
     return directory, [sys.executable, "-m", command.MODULE, *words.split()]
 
@@ -55,7 +56,7 @@ def test_a_good_run_is_go(run, capsys):
     assert document == json.loads(capsys.readouterr().out)
     names = [check["name"] for check in document["checks"]]
     for name in (
-        "patches", "Ray nodes", "versions", "model", "data", "overlap", "decontamination", "batches", "steps",
+        "patches", "Ray nodes", "versions", "model", "reward", "data", "overlap", "decontamination", "batches", "steps",
         "learning rate", "attention", "LoRA", "Harmony template", "lengths", "devices", "GPU memory", "host memory",
         "disk", "ports", "Ray", "Hugging Face", "W&B", "git",
     ):  # fmt: skip
@@ -73,6 +74,7 @@ def test_a_good_run_is_go(run, capsys):
         (["--num_episodes", "4000", "--lr_warmup_ratio", "0.5"], "learning rate"),
         (["--attn_implementation", "flash_attention_2"], "attention"),
         (["--pretrain", "nowhere"], "model"),
+        (["--remote_rm_url", "nowhere.py"], "reward"),
         (["--prompt_data", "nowhere.jsonl"], "data"),
         (["--vllm_num_engines", "0"], "devices"),
         (["--max_len", "10"], "lengths"),
@@ -214,6 +216,8 @@ def test_decontamination(files, tmp_path):
     other = write(tmp_path / "other.jsonl", [problem("9 + 9 = ?", "18")])
     refused(read(train, f"{heldout},{other}").lines, "not decontaminated against other.jsonl", "--eval-set", WARN)
     place.write_text(json.dumps(manifest | {"files": {}}))
+    refused(read(*files).lines, "no manifest beside train.jsonl", "--eval-set", WARN)  # the manifest of other files
+    place.write_text(json.dumps(manifest | {"files": {"train.jsonl": {"sha256": "0"}}}))
     refused(read(*files).lines, "is not the file that sft_manifest.json describes", "make the file again")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from preflight_options import options, refused, verdicts
+from preflight_options import changed, options, refused, verdicts
 
 from rft.runs import lr_schedule
 from rft.runs.checks import GO, NO_GO, WARN, batches, command, disk, gigabytes, machine, memory, model, software
@@ -128,8 +128,8 @@ def test_train_batch_size_is_refused_exactly_where_deepspeed_would(size, micro, 
         sound = True
     except AssertionError:
         sound = False
-    text = f"--train_batch_size {size} --micro_train_batch_size {micro} --actor_num_gpus_per_node {actors}"
-    args = options(f"{text} --micro_rollout_batch_size 1 --rollout_batch_size {size * actors} --n_samples_per_prompt 2")
+    sizes = {"train_batch_size": size, "micro_train_batch_size": micro, "actors": actors}
+    args = changed(micro_rollout_batch_size=1, rollout_batch_size=size * actors, n_samples_per_prompt=2, **sizes)
     faults = [f for f in batches.fault_lines(args) if "no multiple" in f.measured]
     assert bool(faults) != sound
     if faults:  # the repair is a size that DeepSpeed takes
@@ -139,8 +139,8 @@ def test_train_batch_size_is_refused_exactly_where_deepspeed_would(size, micro, 
 @settings(max_examples=200, deadline=None)
 @given(prompts=st.integers(1, 64), n=st.integers(1, 8), micro=st.integers(1, 70), actors=st.integers(1, 9))
 def test_every_sample_is_dealt_out_once_and_uneven_deals_are_refused(prompts, n, micro, actors):
-    text = f"--rollout_batch_size {prompts} --n_samples_per_prompt {n} --actor_num_gpus_per_node {actors}"
-    args = options(f"{text} --micro_rollout_batch_size {micro} --advantage_estimator reinforce")
+    sizes = {"rollout_batch_size": prompts, "n_samples_per_prompt": n, "actors": actors}
+    args = changed(micro_rollout_batch_size=micro, advantage_estimator="reinforce", **sizes)
     deal = batches.samples_by_rank(args)
     assert sum(deal) == prompts * n and len(deal) == actors
     uneven = any(
@@ -159,6 +159,8 @@ def test_steps():
     refused(batches.check_steps(args, 32), "--save_steps 10: no checkpoint", "--save_steps 1", WARN)
     greedy = options("--eval_dataset E.jsonl --eval_steps 4 --eval_temperature 0 --eval_n_samples_per_prompt 8")
     refused(batches.check_steps(greedy, 768), "8 equal samples a prompt", "--eval_n_samples_per_prompt 1", WARN)
+    frozen = options("--freezing_actor_steps 100")
+    refused(batches.check_steps(frozen, 768), "no update until then", "leave --freezing_actor_steps out", WARN)
     unrewarded = options("--eval_dataset E.jsonl --eval_steps 4")
     unrewarded.remote_rm_url = None
     refused(batches.check_steps(unrewarded, 768), "without a reward function", "--remote_rm_url")
@@ -169,6 +171,7 @@ def test_learning_rate():
     slow = options("--num_episodes 400 --lr_warmup_ratio 0.5")
     refused(batches.check_learning_rate(slow, 768), "after optimizer step 20 of 9,600", "--lr_warmup_ratio")
     refused(batches.check_learning_rate(options("--actor_learning_rate 0"), 768), "0: nothing is learnt", "5e-7", WARN)
+    refused(batches.check_learning_rate(options("--actor_learning_rate 1"), 768), "collapsed", "5e-7", WARN)
     refused(batches.check_learning_rate(options("--lr_scheduler constant"), 768), "not judged", "cosine", WARN)
     refused(batches.check_learning_rate(options("--lr_scheduler linear"), 768), "does not take", "cosine_with_min_lr")
     refused(batches.check_learning_rate(options("--train_batch_size 256"), 1), "no optimizer step", "more prompts")
@@ -248,6 +251,29 @@ def test_attentions_without_sinks_are_those_that_the_trainer_refuses():
     assert ast.literal_eval(names["NO_SINKS"]) == model.NO_SINKS
 
 
+def test_a_config_without_sizes_is_refused(tmp_path, checkpoint):
+    for file in checkpoint.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text('{"model_type": "gpt_oss", "hidden_size": 128}')
+    found = model.check_model(options(f"--pretrain {tmp_path}"))
+    refused(found, "config.json without intermediate_size, num_local_experts", "checkpoint again")
+
+
+def test_reward(tmp_path):
+    file = tmp_path / "reward.py"
+    args = options(f"--remote_rm_url {file}")
+    refused(model.check_reward(args), "found no file", "--remote_rm_url rewards/reward_func_em.py")
+    for text, measured in (("def reward_func(:", "invalid syntax"), ("x = 1", "defines no reward_func")):
+        file.write_text(text)
+        refused(model.check_reward(args), measured, "mend the file" if "syntax" in measured else "def reward_func")
+    file.write_text("raise RuntimeError\ndef reward_func(queries, prompts, labels): ...")
+    assert verdicts(model.check_reward(args)) == {GO}
+    assert "not looked at" in model.check_reward(options("--remote_rm_url http://host/reward"))[0].measured
+    args.remote_rm_url = None
+    refused(model.check_reward(args), "neither a reward function", "--remote_rm_url FILE.py")
+
+
 def test_lora():
     assert verdicts(model.check_lora(options())) == {GO}
     refused(model.check_lora(options("--lora_rank 0")), "whole model", "--lora_rank 32", WARN)
@@ -282,6 +308,12 @@ def test_disk(tmp_path, checkpoint):
     assert verdicts(found) <= {GO, WARN} and len(found) == 1 and not (tmp_path / "new").exists()
     huge = options(f"{place} --lora_rank 0 --save_steps 1 --max_ckpt_num 100")
     refused(disk.check_disk(huge, CONFIG_120B, tmp_path / "run", 768, 0), "checkpoints ", "--max_ckpt_num 1")
+
+
+def test_samples_that_fit_only_when_short_are_a_warning(tmp_path, checkpoint):
+    place = f"--pretrain {checkpoint} --save_path {tmp_path}/a --ckpt_path {tmp_path}/c --disable_ds_ckpt"
+    args = options(f"{place} --save_steps 1 --generate_max_len 100000000")
+    refused(disk.check_disk(args, CONFIG_20B, tmp_path, 768, 0), "only for shorter", "a higher --save_steps", WARN)
 
 
 def test_a_small_disk_is_refused_by_its_name(tmp_path, checkpoint, monkeypatch):
@@ -433,9 +465,9 @@ def test_versions(tmp_path):
     refused(found, "not-there missing (wanted 1.0)", "-r requirements/cpu.txt", WARN)
     lock.write_text(f"transformers=={version}\n")
     assert software.check_versions(lock)[0].measured == "1 packages as in requirements/cpu.txt"
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"].lower().replace("_", "-").replace(".", "-")
-        assert name == "rft" or software.installed_versions()[name] == distribution.version
+    found = software.installed_versions()
+    for name in ("torch", "openrlhf", "transformers", "deepspeed", "ray", "peft", "typing-extensions"):
+        assert found[name] == importlib.metadata.version(name)
     assert software.same_version("2.10.0+cu128", "2.10.0") and not software.same_version("2.10.1", "2.10.0")
 
 

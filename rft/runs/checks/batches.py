@@ -19,6 +19,9 @@ SCHEDULERS = (
 )
 
 
+COLLAPSED_AT = 1e-2  # with LoRA, measured; larger models take far less
+
+
 def ranks(args: Namespace) -> int:
     """Data-parallel ranks of the actor."""
     return args.actors // (args.ring_attn_size * args.ds_tensor_parallel_size)
@@ -122,6 +125,9 @@ def check_steps(args: Namespace, prompts: int | None) -> list[Line]:
     if args.save_steps > total:
         measured = f"--save_steps {args.save_steps}: no checkpoint in {total} rollout steps"
         faults.append(Line("steps", WARN, measured, f"--save_steps {max(1, total // 4)}"))
+    if args.freezing_actor_steps >= 0 and args.critic_pretrain is None:
+        measured = f"--freezing_actor_steps {args.freezing_actor_steps}: no update until then, and no critic to train"
+        faults.append(Line("steps", WARN, measured, "leave --freezing_actor_steps out"))
     if args.eval_dataset and args.eval_temperature == 0 and args.eval_n_samples_per_prompt > 1:
         measured = f"greedy evaluation with {args.eval_n_samples_per_prompt} equal samples a prompt"
         faults.append(Line("steps", WARN, measured, "--eval_n_samples_per_prompt 1"))
@@ -140,6 +146,9 @@ def check_learning_rate(args: Namespace, prompts: int | None) -> list[Line]:
     if args.actor_learning_rate <= 0:
         measured = f"{args.actor_learning_rate:g}: nothing is learnt"
         return [Line("learning rate", WARN, measured, "--actor_learning_rate 5e-7")]
+    if args.actor_learning_rate >= COLLAPSED_AT:
+        measured = f"{args.actor_learning_rate:g}: the tiny model collapsed within 40 steps at {COLLAPSED_AT:g}"
+        return [Line("learning rate", WARN, measured, "--actor_learning_rate 5e-7 (20b), 3e-3 (tiny)")]
     if args.lr_scheduler != "cosine_with_min_lr" or prompts is None:
         measured = f"not judged: --lr_scheduler {args.lr_scheduler}, {prompts} prompts"
         return [Line("learning rate", WARN, measured, "--lr_scheduler cosine_with_min_lr")]

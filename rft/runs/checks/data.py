@@ -114,7 +114,7 @@ def manifest_lines(training: list[Path], evaluation: list[Path]) -> list[Line]:
             faults.append(Line("decontamination", WARN, measured, repair))
             continue
         document = json.loads(manifest.read_text())
-        if document["files"].get(path.name, {}).get("sha256") != digests[path]:
+        if document["files"][path.name]["sha256"] != digests[path]:
             measured = f"{path.name} is not the file that {manifest.name} describes"
             faults.append(Line("decontamination", NO_GO, measured, "make the file again"))
             continue
@@ -127,9 +127,9 @@ def manifest_lines(training: list[Path], evaluation: list[Path]) -> list[Line]:
 
 
 def find_manifest(path: Path) -> Path | None:
-    """The manifest of a curriculum (`rft.data.curriculum`) or of prepared data (`rft.data.prepare`)."""
+    """The manifest that names this file: a curriculum's (`rft.data.curriculum`) or `rft.data.prepare`'s."""
     for candidate in (path.with_name(f"{path.name}.manifest.json"), path.with_name(MANIFEST)):
-        if candidate.is_file():
+        if candidate.is_file() and path.name in json.loads(candidate.read_text())["files"]:
             return candidate
     return None
 

@@ -26,12 +26,15 @@ def check_disk(args: Namespace, config: dict, run_dir: Path, prompts: int, eval_
     result = []
     for entries in needs.values():
         place, total = entries[0][1], sum(size for _, _, size in entries)
+        certain = sum(size for name, _, size in entries if name != "samples")  # those are counted at full length
         usage = shutil.disk_usage(place)
         what = ", ".join(f"{name} {gigabytes(size)}" for name, _, size in entries if size)
         measured = f"{gigabytes(total)} to write at {place} ({what}), {gigabytes(usage.free)} free"
         repair = "--max_ckpt_num 1, a higher --save_steps, or --save_path and --ckpt_path elsewhere"
-        if total > usage.free:
+        if certain > usage.free:
             result.append(Line("disk", NO_GO, measured, repair))
+        elif total > usage.free:
+            result.append(Line("disk", WARN, f"{measured}: enough only for shorter responses", repair))
         elif (usage.used + total) / (usage.used + usage.free) > FULL:
             result.append(Line("disk", WARN, f"{measured}: above {FULL:.0%} Ray stops spilling objects", repair))
         else:

@@ -50,7 +50,12 @@ def check_harmony(model: Path, tokenizer, chat: list[dict] | None) -> list[Line]
 
 
 def vocabulary_present() -> bool:
-    return bool(os.environ.get("TIKTOKEN_ENCODINGS_BASE") or find_spec("bpe_openai"))
+    return vocabulary_given() or find_spec("bpe_openai") is not None
+
+
+def vocabulary_given() -> bool:
+    """Whether TIKTOKEN_ENCODINGS_BASE names a folder with the vocabulary; without one the library asks the network."""
+    return Path(os.environ.get("TIKTOKEN_ENCODINGS_BASE") or ".", "o200k_base.tiktoken").is_file()
 
 
 def load_encoding():
@@ -58,16 +63,18 @@ def load_encoding():
     import openai_harmony
 
     name = openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS
-    if os.environ.get("TIKTOKEN_ENCODINGS_BASE"):
+    if vocabulary_given():
         return openai_harmony.load_harmony_encoding(name)
     packed = Path(find_spec("bpe_openai").submodule_search_locations[0], "data", "o200k_base.tiktoken.gz")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "o200k_base.tiktoken").write_bytes(gzip.decompress(packed.read_bytes()))
+        before = os.environ.get("TIKTOKEN_ENCODINGS_BASE")
         os.environ["TIKTOKEN_ENCODINGS_BASE"] = folder
         try:
             return openai_harmony.load_harmony_encoding(name)
         finally:
             del os.environ["TIKTOKEN_ENCODINGS_BASE"]
+            os.environ |= {} if before is None else {"TIKTOKEN_ENCODINGS_BASE": before}
 
 
 def reference_tokens(encoding, chat: list[dict], text: str) -> list[int]:

@@ -15,7 +15,7 @@ from rft.runs.manifest import ROOT
 from rft.runs.memory import marked_processes
 
 PORTS_WANTED = 200  # Ray's workers, process groups of actor and engines, vLLM's sockets; generously
-KEY = re.compile(r"[0-9a-f]{40,}|local-[0-9a-f]{40,}")
+KEY = re.compile(r"\S{32,}")  # what `true` or any other stand-in is not
 
 
 def check_ports() -> list[Line]:

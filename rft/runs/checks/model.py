@@ -1,12 +1,22 @@
 """The model: what gpt-oss cannot be trained with, its sizes, and the lengths that it can hold."""
 
+import ast
 from argparse import Namespace
 from pathlib import Path
 
 from rft.checkpoints import require_gpt_oss
-from rft.runs.checks import GO, NO_GO, WARN, Line, lines
+from rft.runs.checks import GO, NO_GO, WARN, Line, lines, read_config
 
 NO_SINKS = ("flash_attention_2", "flash_attention_3", "sdpa")  # those of rft.hooks.moe, which imports torch
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_local_experts",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "num_hidden_layers",
+    "vocab_size",
+)
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
@@ -16,7 +26,33 @@ def check_model(args: Namespace) -> list[Line]:
         require_gpt_oss(args.pretrain or "")
     except (ValueError, OSError) as error:
         return [Line("model", NO_GO, str(error), "--pretrain DIR")]
-    return [Line("model", GO, f"gpt-oss, {Path(args.pretrain).name}")]
+    config = read_config(args.pretrain)
+    missing = [name for name in SIZES if not isinstance(config.get(name), int)]
+    if missing:
+        measured = f"{args.pretrain}: config.json without {', '.join(missing)}"
+        return [Line("model", NO_GO, measured, "download or make the checkpoint again")]
+    return [Line("model", GO, f"gpt-oss, {parameters(config) / 1e6:,.1f} M parameters")]
+
+
+def check_reward(args: Namespace) -> list[Line]:
+    """A reward file that exists, can be compiled and defines `reward_func`; it is not run."""
+    files = [name for name in (args.remote_rm_url or "").split(",") if name.endswith(".py")]
+    if not files:
+        kind = args.remote_rm_url or args.reward_pretrain
+        if kind is None:
+            return [Line("reward", NO_GO, "neither a reward function nor a reward model", "--remote_rm_url FILE.py")]
+        return [Line("reward", GO, f"{kind}, not looked at")]
+    path = Path(files[0])
+    if not path.is_file():
+        return [Line("reward", NO_GO, f"found no file {path}", "--remote_rm_url rewards/reward_func_em.py")]
+    try:
+        defined = {getattr(node, "name", None) for node in ast.parse(path.read_text(encoding="utf-8")).body}
+    except (SyntaxError, ValueError) as error:
+        return [Line("reward", NO_GO, f"{path}: {error}", "mend the file")]
+    if "reward_func" not in defined:
+        repair = "def reward_func(queries, prompts, labels)"
+        return [Line("reward", NO_GO, f"{path} defines no reward_func", repair)]
+    return [Line("reward", GO, path.name)]
 
 
 def check_attention(args: Namespace, config: dict) -> list[Line]:
