@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -87,9 +88,9 @@ def test_good_batches_pass():
     [
         ("--train_batch_size 100", "100 is no multiple of micro-batch x ranks (64)", "--train_batch_size 64"),
         ("--train_batch_size 512", "--train_batch_size 512 above the 256 samples", "--train_batch_size 256"),
-        ("--actor_num_gpus_per_node 8", "batches of 64 than there are ranks (8)", "--micro_rollout_batch_size 32"),
+        ("--actor_num_gpus_per_node 8", "batches of 64 than there are ranks (8)", "--micro_rollout_batch_size 8"),
         (f"{UNEVEN} 2 --micro_rollout_batch_size 100", "train on 200, 56", "--micro_rollout_batch_size 8"),
-        (f"{UNEVEN} 3 --train_batch_size 3", "train on 128, 128, 0", "--micro_rollout_batch_size 1"),
+        (f"{UNEVEN} 3 --train_batch_size 3", "train on 128, 128, 0", "--rollout_batch_size 33"),
         ("--n_samples_per_prompt 1 --rollout_batch_size 256", "with one sample", "--n_samples_per_prompt 8"),
         ("--on_policy_ratio_one --train_batch_size 128", "more than one update", "--train_batch_size 256"),
         ("--loss_normalization batch --use_dynamic_batch", "with dynamic batches", "leave --use_dynamic_batch out"),
@@ -147,6 +148,27 @@ def test_every_sample_is_dealt_out_once_and_uneven_deals_are_refused(prompts, n,
         "wait for each other" in f.measured or "fewer batches" in f.measured for f in batches.fault_lines(args)
     )
     assert uneven == (len(set(deal)) > 1 or prompts * n // micro < actors)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    prompts=st.integers(1, 64), n=st.integers(2, 8), train=st.integers(1, 600), micro=st.integers(1, 70),
+    rollout=st.integers(1, 70), actors=st.integers(1, 9),
+)  # fmt: skip
+def test_following_the_repairs_ends_at_go(prompts, n, train, micro, rollout, actors):
+    args = changed(
+        rollout_batch_size=prompts, n_samples_per_prompt=n, train_batch_size=train, micro_train_batch_size=micro,
+        micro_rollout_batch_size=rollout, actors=actors,
+    )  # fmt: skip
+    for _ in range(5):
+        faults = [fault for fault in batches.check_batches(args) if fault.verdict == NO_GO]
+        if not faults:
+            return
+        words = faults[0].repair.split()
+        args = Namespace(
+            **vars(args) | {k.removeprefix("--"): int(v) for k, v in zip(words[::2], words[1::2], strict=True)}
+        )
+    raise AssertionError(faults)
 
 
 def test_steps():

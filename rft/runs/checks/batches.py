@@ -81,7 +81,10 @@ def fault_lines(args: Namespace):
     # Fewer samples than that, and no optimizer step falls into a rollout: the engine gets the same weights again.
     if size > total:
         measured = f"--train_batch_size {size} above the {total} samples of a rollout"
-        yield Line("batches", NO_GO, measured, f"--train_batch_size {total}")
+        fitting = f"--train_batch_size {total // unit * unit}"
+        smallest = f"--micro_train_batch_size 1 --train_batch_size {total // dp * dp}"
+        repair = fitting if total >= unit else smallest if total >= dp else even_repair(args)
+        yield Line("batches", NO_GO, measured, repair)
     elif total % size:
         measured = f"{total} samples a rollout leave {total % size} gradients over for the next rollout's first step"
         yield Line("batches", WARN, measured, f"--rollout_batch_size with a product that is a multiple of {size}")
@@ -89,10 +92,10 @@ def fault_lines(args: Namespace):
     by_rank = [] if args.use_dynamic_batch else samples_by_rank(args)
     if total // args.micro_rollout_batch_size < dp:
         measured = f"{total} samples make fewer batches of {args.micro_rollout_batch_size} than there are ranks ({dp})"
-        yield Line("batches", NO_GO, measured, f"--micro_rollout_batch_size {max(1, total // dp)}")
+        yield Line("batches", NO_GO, measured, even_repair(args))
     elif len(set(by_rank)) > 1:
         measured = f"ranks would train on {', '.join(map(str, by_rank[:8]))} samples and wait for each other for ever"
-        yield Line("batches", NO_GO, measured, f"--micro_rollout_batch_size {even_batch(total, dp)}")
+        yield Line("batches", NO_GO, measured, even_repair(args))
     # Asserted by the trainer's main, after half a minute of imports.
     if args.advantage_estimator in ("rloo", "reinforce_baseline", "group_norm") and args.n_samples_per_prompt < 2:
         measured = f"--advantage_estimator {args.advantage_estimator} with one sample a prompt"
@@ -104,9 +107,13 @@ def fault_lines(args: Namespace):
         yield Line("batches", NO_GO, "--loss_normalization batch with dynamic batches", "leave --use_dynamic_batch out")
 
 
-def even_batch(total: int, dp: int) -> int:
-    """The largest batch up to 8 that deals `total` samples evenly to `dp` ranks; 1 where none does."""
-    return max((size for size in range(1, 9) if total % (size * dp) == 0), default=1)
+def even_repair(args: Namespace) -> str:
+    """Options with which every rank gets as many samples as the others: a batch of at most 8, or more prompts."""
+    total, dp, n = samples(args), ranks(args), args.n_samples_per_prompt
+    if total % dp:
+        unit = dp // math.gcd(dp, n)
+        return f"--rollout_batch_size {math.ceil(args.rollout_batch_size / unit) * unit}"
+    return f"--micro_rollout_batch_size {max(size for size in range(1, 9) if total % (size * dp) == 0)}"
 
 
 def check_steps(args: Namespace, prompts: int | None) -> list[Line]:
