@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Print the learning-rate schedule of a run before it starts; exit 1 when it stays below 30% of its target; under a second.
+#
+#   POOL=$(wc -l < data/sft_rl_pool_400.jsonl) NS=8 TBS=16 EP=1 WARMUP=0.05 LR=5e-7 bash preflight_lr.sh
+#
+# POOL prompts, NS samples a prompt, TBS samples an optimizer step, EP episodes, WARMUP ratio, LR target; RBS (optional)
+# prompts a rollout, to print rollout steps too. docs/preflight.md has the arithmetic.
+set -Eeuo pipefail
+
+root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
+python="$root/.venv/bin/python"
+[[ -x $python ]] || python=python3
+PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m rft.runs.lr_schedule

@@ -1,0 +1,132 @@
+"""Memory of each role against what is free: GPUs from nvidia-smi, the host from /proc/meminfo.
+
+Measured on one H200, gpt-oss-20b, LoRA r=32, ZeRO-3, reentrant checkpointing, eager attention (docs/benchmarks.md): the
+bf16 model takes 41.8 GB; the actor 58.4 GB with 2,176 tokens in a micro-batch and 67.2 GB with 4,352. The line through
+both is 7.8 GB and 4.04 MB a token beside the model, the latter five float32 rows of logits. Attention scores, which
+those short sequences hardly show, are added by size.
+"""
+
+import os
+import subprocess
+from argparse import Namespace
+from pathlib import Path
+from shutil import which
+
+from rft.runs.checks import GO, NO_GO, WARN, Line, gigabytes
+from rft.runs.checks.model import parameters, trained_parameters
+
+ACTOR_FIXED = 7.8e9  # context, gathered layers, buffers, fragmentation
+LOGIT_BYTES = 5 * 4  # a token and vocabulary entry, with gradient
+FORWARD_BYTES = 2 + 4  # the same without one: bf16, then float32
+SCORE_BYTES = 6  # bf16 scores and float32 softmax of one layer
+ENGINE_FIXED = 3e9  # context, CUDA graphs, activations; the KV cache gets what is left
+OPTIMIZER_BYTES = 14  # a trained parameter: float32 master copy, two moments, bf16 gradient
+NEARLY = 0.9
+
+
+def read_gpus() -> list[dict] | None:
+    """`free` and `total` bytes of each GPU that CUDA_VISIBLE_DEVICES names; None without any, or on RFT_STACK=cpu."""
+    if which("nvidia-smi") is None or os.environ.get("RFT_STACK") == "cpu":
+        return None
+    query = ["nvidia-smi", "--query-gpu=index,memory.free,memory.total,name", "--format=csv,noheader,nounits"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)
+    if done.returncode:
+        return None  # a driver library without a GPU
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    wanted = None if visible is None else {i.strip() for i in visible.split(",")}
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+    kept = [row for row in rows if wanted is None or row[0] in wanted or not all(i.isdigit() for i in wanted if i)]
+    return [{"free": int(free) * 2**20, "total": int(total) * 2**20, "name": name} for _, free, total, name in kept]
+
+
+def actor_bytes(args: Namespace, config: dict) -> float:
+    """Peak of the actor on one GPU."""
+    weights = 2 * parameters(config)
+    shares = args.actors if args.zero_stage == 3 else 1
+    states = OPTIMIZER_BYTES * trained_parameters(args, config) / (args.actors if args.zero_stage else 1)
+    length = args.prompt_max_len + args.generate_max_len
+    scores = config["num_attention_heads"] * length**2 * SCORE_BYTES  # of one sequence
+    training = args.micro_train_batch_size * (length * config["vocab_size"] * LOGIT_BYTES + scores)
+    scoring = args.micro_rollout_batch_size * (length * config["vocab_size"] * FORWARD_BYTES + scores)
+    resident = 0 if args.offload else weights / shares
+    return resident + (0 if args.adam_offload else states) + ACTOR_FIXED + max(training, scoring)
+
+
+def engine_weights(args: Namespace) -> float:
+    """Bytes of the checkpoint's weights on one GPU of an engine, which keeps them as they are on disk."""
+    files = sum(file.stat().st_size for file in Path(args.pretrain).glob("*.safetensors"))
+    return files / args.vllm_tensor_parallel_size
+
+
+def check_gpu_memory(args: Namespace, config: dict, gpus: list[dict] | None) -> list[Line]:
+    """The estimate of each role against the GPU with least free memory."""
+    if not gpus:
+        return [Line("GPU memory", GO, "skipped: no GPU")]
+    free, total = min(gpu["free"] for gpu in gpus), min(gpu["total"] for gpu in gpus)
+    actor, budget = actor_bytes(args, config), args.vllm_gpu_memory_utilization * total
+    weights = engine_weights(args)
+    smaller = "--micro_train_batch_size 1, --generate_max_len lower, more actor GPUs, or --offload --adam_offload"
+    result = []
+    if args.colocate_all_models and not args.async_train:
+        resident = weights + ENGINE_FIXED if args.vllm_enable_sleep else budget
+        result.append(judged("actor + engine", actor + resident, free, smaller))
+    else:
+        result.append(judged("actor", actor, free, smaller))
+    if args.own_reference and not (args.colocate_actor_ref or args.colocate_all_models):
+        shares = args.ref_num_nodes * args.ref_num_gpus_per_node if args.zero_stage == 3 else 1
+        result.append(judged("reference", 2 * parameters(config) / shares + ACTOR_FIXED, free, "--ref_reward_offload"))
+    result.append(engine_line(weights, budget, free))
+    return result
+
+
+def engine_line(weights: float, budget: float, free: float) -> Line:
+    """The line of an engine: it takes its budget at once, and its KV cache is what the weights leave of that."""
+    cache = budget - weights - ENGINE_FIXED
+    measured = f"engine: {gigabytes(weights)} weights, {gigabytes(budget)} budget, {gigabytes(free)} free"
+    if cache <= 0:
+        repair = "a higher --vllm_tensor_parallel_size or --vllm_gpu_memory_utilization"
+        return Line("GPU memory", NO_GO, f"{measured}: no room for a KV cache", repair)
+    if budget > free:  # vLLM refuses to start
+        repair = "end what uses the GPU (nvidia-smi), or a lower --vllm_gpu_memory_utilization"
+        return Line("GPU memory", NO_GO, measured, repair)
+    return Line("GPU memory", GO, f"{measured}, {gigabytes(cache)} for the KV cache")
+
+
+def judged(role: str, need: float, free: float, repair: str) -> Line:
+    """A line of one role; estimates that come near the bound are a warning."""
+    measured = f"{role}: about {gigabytes(need)}, {gigabytes(free)} free"
+    if need > free:
+        return Line("GPU memory", NO_GO, measured, repair)
+    return Line("GPU memory", WARN if need > NEARLY * free else GO, measured, repair if need > NEARLY * free else "")
+
+
+def host_bytes(args: Namespace, config: dict) -> float:
+    """Peak of the host memory of one node while models are loaded and, with offloading, afterwards."""
+    weights, local = 2 * parameters(config), args.actor_num_gpus_per_node
+    quantized = (config.get("quantization_config") or {}).get("quant_method") == "mxfp4"
+    # Dequantised whole on the CPU by every rank, see rft.hooks.mxfp4.actor_load_overrides.
+    loading = weights * local if quantized and args.zero_stage == 3 else weights
+    states = OPTIMIZER_BYTES * trained_parameters(args, config) if args.adam_offload else 0
+    resident = (weights if args.offload else 0) + states
+    on_cpu = os.environ.get("DS_ACCELERATOR") == "cpu"
+    cache = float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", 4)) * 2**30 if on_cpu else 0
+    return max(loading, resident) + cache * args.engines
+
+
+def check_host_memory(args: Namespace, config: dict, available: int | None = None) -> list[Line]:
+    """Host memory for loading and offloading."""
+    available = available_memory() if available is None else available
+    need = host_bytes(args, config)
+    measured = f"about {gigabytes(need)} to load or offload, {gigabytes(available)} available"
+    repair = "fewer --actor_num_gpus_per_node, without --offload, or a machine with more memory"
+    if need > available:
+        return [Line("host memory", NO_GO, measured, repair)]
+    return [Line("host memory", GO, measured)]
+
+
+def available_memory(path: str = "/proc/meminfo") -> int:
+    """Bytes that programs can still get, swap left out."""
+    for line in Path(path).read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"{path}: no MemAvailable")

@@ -1,0 +1,318 @@
+"""The preflight page as a launcher calls it, and its checks of data and chat template."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from preflight_options import TINY, options, refused, verdicts
+
+from rft.data.files import file_sha256, identity
+from rft.runs import preflight
+from rft.runs.checks import GO, NO_GO, WARN, command, data, harmony
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def problem(text: str, label: str = "4") -> dict:
+    return {"input": [{"role": "user", "content": text}], "label": label, "id": text, "datasource": "sums"}
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def run(tmp_path, checkpoint, monkeypatch):
+    """Run directory and command of a tiny run: 64 training problems, 8 others for evaluation."""
+    for name in ("RAY_ADDRESS", "RFT_RAY_LOGS", "MASTER_PORT", "METRICS_LOG_DIR", "SAMPLES_LOG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RFT_STACK", "cpu")
+    train = write(tmp_path / "train.jsonl", [problem(f"{n} + 1 = ?", str(n + 1)) for n in range(64)])
+    heldout = write(tmp_path / "heldout.jsonl", [problem(f"{n} + 2 = ?", str(n + 2)) for n in range(8)])
+    directory = tmp_path / "run"
+    directory.mkdir()
+    words = f"{TINY} --remote_rm_url {ROOT}/rewards/reward_func_em.py"
+    words += f" --pretrain {checkpoint} --prompt_data {train} --apply_chat_template --eval_dataset {heldout}"
+    words += f" --eval_steps 1 --save_path {directory}/adapter --ckpt_path {directory}/checkpoints --num_episodes 4"
+    return directory, [sys.executable, "-m", command.MODULE, *words.split()]
+
+
+def page(run, *more: str) -> dict:
+    """The document of a preflight of this run with more options at its end."""
+    directory, words = run
+    status = preflight.main(["--json", "--run-dir", str(directory), "--", *words, *more])
+    document = json.loads((directory / "preflight.json").read_text())
+    assert status == (0 if document["go"] else 1)
+    return document
+
+
+def test_a_good_run_is_go(run, capsys):
+    document = page(run)
+    assert document["go"], document
+    assert document == json.loads(capsys.readouterr().out)
+    names = [check["name"] for check in document["checks"]]
+    for name in (
+        "patches", "Ray nodes", "versions", "model", "reward", "data", "overlap", "decontamination", "batches", "steps",
+        "learning rate", "attention", "LoRA", "Harmony template", "lengths", "devices", "GPU memory", "host memory",
+        "disk", "ports", "Ray", "Hugging Face", "W&B", "git",
+    ):  # fmt: skip
+        assert name in names
+    assert {check["verdict"] for check in document["checks"]} <= {GO, WARN}
+    assert all(check["measured"] for check in document["checks"])
+    assert all(check["repair"] for check in document["checks"] if check["verdict"] != GO)
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        (["--train_batch_size", "100"], "batches"),
+        (["--rollout_batch_size", "0"], "batches"),
+        (["--num_episodes", "4000", "--lr_warmup_ratio", "0.5"], "learning rate"),
+        (["--attn_implementation", "flash_attention_2"], "attention"),
+        (["--pretrain", "nowhere"], "model"),
+        (["--remote_rm_url", "nowhere.py"], "reward"),
+        (["--prompt_data", "nowhere.jsonl"], "data"),
+        (["--vllm_num_engines", "0"], "devices"),
+        (["--max_len", "10"], "lengths"),
+    ],
+)
+def test_one_fault_is_no_go_and_named(run, more, name):
+    document = page(run, *more)
+    bad = [check for check in document["checks"] if check["verdict"] == NO_GO]
+    assert not document["go"] and [check["name"] for check in bad] == [name], bad
+    assert bad[0]["repair"]
+
+
+def test_too_few_prompts_for_a_rollout(run):
+    document = page(run, "--rollout_batch_size", "128", "--train_batch_size", "1024")
+    bad = [check["name"] for check in document["checks"] if check["verdict"] == NO_GO]
+    assert bad == ["steps", "learning rate"]
+
+
+def test_bad_use_exits_2_and_writes_nothing(run, capsys):
+    directory, words = run
+    for arguments in (
+        ["--run-dir", str(directory), "--", "echo", "hello"],
+        ["--run-dir", str(directory), "--", *words, "--no_such_option"],
+        ["--run-dir", str(directory)],
+    ):
+        assert preflight.main(arguments) == 2
+        assert capsys.readouterr().err.startswith("error: command: ")
+    for arguments in (["--", *words], ["--unknown", "--run-dir", str(directory), "--", *words]):
+        with pytest.raises(SystemExit) as ended:
+            preflight.main(arguments)
+        assert ended.value.code == 2
+    assert list(directory.iterdir()) == []
+
+
+def test_the_command_prints_one_line_a_check_and_imports_no_torch(run):
+    directory, words = run
+    script = "import sys; from rft.runs import preflight; code = preflight.main(sys.argv[1:]); "
+    script += "sys.exit(99 if {'torch', 'ray', 'transformers', 'vllm'} & set(sys.modules) else code)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--run-dir", str(directory), "--", *words],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("patches", "learning rate", "git"):
+        assert sum(line.split(" go ")[0].split(" warn ")[0].strip() == name for line in done.stdout.splitlines()) == 1
+    assert done.stdout.splitlines()[-1].startswith("go (")
+
+
+def test_no_run_directory_is_made(run, tmp_path):
+    assert preflight.main(["--run-dir", str(tmp_path / "new"), "--", *run[1]]) == 0
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_tokenizer_that_cannot_be_read(run, checkpoint, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in checkpoint.iterdir():
+        (model / file.name).symlink_to(file)
+    (model / "tokenizer.json").unlink()
+    (model / "tokenizer.json").write_text("{")
+    bad = [check for check in page(run, "--pretrain", str(model))["checks"] if check["verdict"] == NO_GO]
+    assert [check["name"] for check in bad] == ["tokenizer"] and "tokenizer.json: " in bad[0]["measured"]
+
+
+# --- data ---
+
+
+def read(train: Path, heldout: Path | None, more: str = "") -> data.Prompts:
+    evaluation = f" --eval_dataset {heldout}" if heldout else ""
+    return data.read_prompts(options(f"--prompt_data {train}{evaluation} {more}"))
+
+
+@pytest.fixture
+def files(run, tmp_path):
+    return tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
+
+
+def test_counts(files):
+    found = read(*files)
+    assert (found.count, found.eval_count) == (64, 8) and len(found.longest) == data.LONGEST
+    assert read(*files, "--max_samples 10").count == 10
+    assert read(f"{files[0]},{files[1]}", None).count == 72
+    assert read(f"{files[0]},{files[1]}", None, "--prompt_data_probs 0.5,0.5").count is None
+    assert read("hub/name", None).count is None
+
+
+@pytest.mark.parametrize(
+    ("line", "measured"),
+    [
+        ("{", "line 2: not JSON"),
+        ('{"input": "2 + 2", "label": 4}', "line 2: field 'label': found 4"),
+        ('{"input": "", "label": "4"}', "line 2: field 'input'"),
+        ('{"problem": "2 + 2", "label": "4"}', "field 'input' is missing"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, line, measured):
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"input": "1 + 1", "label": "2"}\n' + line + "\n")
+    found = read(path, None).lines
+    assert any(measured in each.measured and each.verdict == NO_GO for each in found)
+    assert all("python -m rft.data check" in each.repair for each in found) and not read(path, None).longest
+
+
+def test_other_keys_are_checked_as_the_trainer_reads_them(tmp_path):
+    path = write(tmp_path / "other.jsonl", [{"question": "1 + 1", "answer": "2"}])
+    keys = "--input_key question --label_key answer"
+    assert read(path, None, keys).lines[0].verdict == GO
+    refused(read(path, path, keys).lines, "not compared: fields other than", "rename them", WARN)
+    refused(read(path, None, "--input_key text --label_key answer").lines, "field 'text' is None", "--input_key")
+
+
+def test_missing_and_foreign_files(tmp_path, files):
+    refused(read(tmp_path / "none.jsonl", None).lines, "found no file", "python -m rft.data check")
+    refused(read("hub/name", None).lines, "hub/name is no JSONL file", "--prompt_data", WARN)
+    nothing = options()
+    nothing.prompt_data = None
+    refused(data.read_prompts(nothing).lines, "no training prompts", "--prompt_data")
+
+
+def test_overlap(files, tmp_path):
+    train, heldout = files
+    assert any(line.name == "overlap" and line.verdict == GO for line in read(*files).lines)
+    write(heldout, [problem("3 +  1 = ?")])  # typography does not hide it
+    refused(read(*files).lines, "1 shared problems", f"--eval-set {heldout}")
+    refused(read(train, None).lines, "no evaluation set", "--eval_dataset", WARN)
+
+
+def test_decontamination(files, tmp_path):
+    train, heldout = files
+    refused(read(*files).lines, "no manifest beside train.jsonl", f"--eval-set {heldout}", WARN)
+    manifest = {
+        "files": {"train.jsonl": {"rows": 64, "sha256": file_sha256(train)}},
+        "decontamination": {"eval_sets": [identity(heldout)]},
+    }
+    place = tmp_path / data.MANIFEST
+    place.write_text(json.dumps(manifest))
+    assert verdicts(read(*files).lines) == {GO}
+    other = write(tmp_path / "other.jsonl", [problem("9 + 9 = ?", "18")])
+    refused(read(train, f"{heldout},{other}").lines, "not decontaminated against other.jsonl", "--eval-set", WARN)
+    place.write_text(json.dumps(manifest | {"files": {}}))
+    refused(read(*files).lines, "no manifest beside train.jsonl", "--eval-set", WARN)  # the manifest of other files
+    place.write_text(json.dumps(manifest | {"files": {"train.jsonl": {"sha256": "0"}}}))
+    refused(read(*files).lines, "is not the file that sft_manifest.json describes", "make the file again")
+
+
+def test_a_curriculum_is_as_clean_as_its_parts(files, tmp_path):
+    train, heldout = files
+    curriculum = write(tmp_path / "easy.jsonl", [problem("1 + 1 = ?", "2")])
+    document = {"files": {"easy.jsonl": {"sha256": file_sha256(curriculum)}}, "parts": [identity(train)]}
+    (tmp_path / "easy.jsonl.manifest.json").write_text(json.dumps(document))
+    refused(read(curriculum, heldout).lines, "not decontaminated against heldout.jsonl", "--eval-set", WARN)
+    source = {
+        "files": {"train.jsonl": {"sha256": file_sha256(train)}},
+        "decontamination": {"eval_sets": [identity(heldout)]},
+    }
+    (tmp_path / data.MANIFEST).write_text(json.dumps(source))
+    assert verdicts(read(curriculum, heldout).lines) == {GO}
+
+
+# --- the chat template ---
+
+DATED = """{{- "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\\n" -}}
+{{- "Knowledge cutoff: 2024-06\\nCurrent date: " + strftime_now("%Y-%m-%d") + "\\n\\nReasoning: medium\\n\\n" -}}
+{{- "# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>" -}}
+{%- for message in messages -%}
+    {%- if message.role == "system" -%}
+        {{- "<|start|>developer<|message|># Instructions\\n\\n" + message.content + "BLANK<|end|>" -}}
+    {%- elif message.role == "user" -%}
+        {{- "<|start|>user<|message|>" + message.content + "<|end|>" -}}
+    {%- else -%}
+        {{- raise_exception("no role " + message.role) -}}
+    {%- endif -%}
+{%- endfor -%}
+{{- "<|start|>assistant" -}}
+"""
+USER = {"role": "user", "content": "What is 2 + 2?"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+@pytest.fixture
+def dated(tmp_path, checkpoint):
+    """A folder with a template of the published model's form, and a tokenizer."""
+
+    def make(text: str) -> Path:
+        (tmp_path / "chat_template.jinja").write_text(text)
+        return tmp_path
+
+    return make, harmony.load_tokenizer(checkpoint)
+
+
+def test_template_equals_harmony(checkpoint, dated):
+    make, tokenizer = dated
+    assert verdicts(harmony.check_harmony(checkpoint, tokenizer, [SYSTEM, USER])) == {GO}
+    plain = make(DATED.replace("BLANK", ""))
+    assert verdicts(harmony.check_harmony(plain, tokenizer, [USER])) == {GO}
+    assert verdicts(harmony.check_harmony(plain, tokenizer, [SYSTEM, USER])) == {GO}
+
+
+def test_render_equals_transformers(checkpoint):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    for chat in ([USER], [SYSTEM, USER], [USER, {"role": "assistant", "content": "4"}, USER]):
+        wanted = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        assert harmony.render(checkpoint, chat) == wanted
+        length = harmony.longest_prompt(checkpoint, harmony.load_tokenizer(checkpoint), [chat, [USER]], True)
+        assert length == len(tokenizer.apply_chat_template(chat, add_generation_prompt=True))
+    text = harmony.longest_prompt(checkpoint, harmony.load_tokenizer(checkpoint), ["2 + 2", "2"], False)
+    assert text == len(tokenizer("2 + 2", add_special_tokens=False)["input_ids"])
+
+
+def test_templates_that_differ(dated, monkeypatch):
+    make, tokenizer = dated
+    repair = "chat_template.jinja that came with the checkpoint"
+    spaces = make(DATED.replace("BLANK", "\\n\\n"))
+    refused(harmony.check_harmony(spaces, tokenizer, [SYSTEM, USER]), "differs from character", repair, WARN)
+    wrong = make(DATED.replace("<|start|>user", "<|start|>human"))
+    refused(harmony.check_harmony(wrong, tokenizer, [USER]), "differs from character 262 on: 'human<|mess", repair)
+    broken = make("{% for %}")
+    refused(harmony.check_harmony(broken, tokenizer, [USER]), "does not render", repair)
+    refused(harmony.check_harmony(make(DATED), tokenizer, [{"role": "poet", "content": "x"}]), "no role poet", repair)
+    monkeypatch.setattr(harmony, "START", tokenizer.token_to_id("<|start|>"))  # as if its ids were gpt-oss's
+    same = make(DATED.replace("BLANK", ""))
+    refused(harmony.check_harmony(same, tokenizer, [USER]), "differs from token id 0 on", repair)
+
+
+def test_what_cannot_be_compared_is_a_warning(checkpoint, dated, tmp_path, monkeypatch):
+    _, tokenizer = dated
+    refused(harmony.check_harmony(checkpoint, tokenizer, None), "plain text", "--apply_chat_template", WARN)
+    refused(harmony.check_harmony(tmp_path, tokenizer, [USER]), "has no chat_template.jinja", "came with", NO_GO)
+    here = harmony.find_spec
+    monkeypatch.delenv("TIKTOKEN_ENCODINGS_BASE", raising=False)
+    for missing, measured in (("bpe_openai", "o200k vocabulary"), ("openai_harmony", "no openai-harmony")):
+        monkeypatch.setattr(harmony, "find_spec", lambda name, gone=missing: None if name == gone else here(name))
+        refused(harmony.check_harmony(checkpoint, tokenizer, [USER]), measured, "uv pip install", WARN)
+
+
+def test_a_template_inside_the_tokenizer_config_is_found(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}"}))
+    assert harmony.render(tmp_path, [USER]) == USER["content"]
