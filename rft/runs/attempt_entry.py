@@ -14,7 +14,7 @@ from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
 from rft.runs.attempt_verdict import evaluation_table, evaluations, verdict, verdict_word
 from rft.runs.markdown import number, table
 from rft.runs.metrics import metrics_dir, read_jsonl, series
-from rft.runs.training_options import MODULE, differences, read_manifest, training_options
+from rft.runs.training_options import MODULE, differences, read_manifest, shown_options
 
 ROWS = 12
 COLUMNS = {
@@ -83,7 +83,7 @@ def since_tag(root: Path, tag: str, commit: str | None) -> str:
 def configuration(root: Path, tag: str, run: Path, manifest: dict, against: Path | None) -> str:
     """The training options that differ from the other run's, or from the launcher's defaults at the tag."""
     if against is not None:
-        there = training_options(read_manifest(against)["command"], against.resolve())
+        there = shown_options(read_manifest(against)["command"], against.resolve())
         other = f"`{shown(root, against)}`"
     else:
         launcher = f"launch/{run.resolve().parent.name}.sh"
@@ -91,10 +91,10 @@ def configuration(root: Path, tag: str, run: Path, manifest: dict, against: Path
         there, other = launcher_defaults(root, tag, launcher, run.resolve(), stack), f"`{launcher}` at `{tag}`"
         if isinstance(there, str):
             return f"{there}; the options are in `run.json`."
-    changed = differences(there, training_options(manifest["command"], run.resolve()))
+    changed = differences(there, shown_options(manifest["command"], run.resolve()))
     if not changed:
         return f"Every training option as in {other}."
-    rows = [[f"`{name}`", value_cell(theirs), value_cell(ours)] for name, theirs, ours in changed]
+    rows = [[f"`--{name}`", value_cell(theirs), value_cell(ours)] for name, theirs, ours in changed]
     return f"Against {other}:\n\n" + table(["option", "there", "here"], rows)
 
 
@@ -114,7 +114,7 @@ def launcher_defaults(root: Path, tag: str, launcher: str, run: Path, stack: str
     if result.returncode or len(commands) != 1:
         why = (result.stderr.strip() or f"{len(commands)} training commands").splitlines()[0]
         return f"Not compared: the dry run of `{launcher}` at `{tag}` gave no training command ({why})"
-    return training_options(commands[0], run)
+    return shown_options(commands[0], run)
 
 
 def steps(run: Path) -> str:
@@ -175,5 +175,5 @@ def shown(root: Path, run: Path) -> str:
 
 
 def value_cell(value: str | None) -> str:
-    """An option's value; `-` where it is not given, `set` where it needs no value."""
-    return "-" if value is None else f"`{value}`" if value else "set"
+    """An option's value; `-` where it is not given."""
+    return "-" if value is None else f"`{value}`"

@@ -1,10 +1,12 @@
 """The options of a recorded training command, and what two commands have different."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
 
 MODULE = "openrlhf.cli.train_ppo_ray"
+PRIVATE = re.compile(r"(wandb|token|secret|password|api_?key)", re.IGNORECASE)
 
 
 def read_manifest(run_dir: Path) -> dict:
@@ -21,35 +23,51 @@ def read_manifest(run_dir: Path) -> dict:
     return manifest
 
 
-def training_options(command: list[str], run_dir: Path) -> dict[str, str]:
-    """Option -> its words, joined by blanks; an option without a value has "". The last of an option counts.
+def options(command: list[str]) -> dict[str, str]:
+    """Options of a training command by name, their words joined by blanks, the last of a name; a bare flag is "on".
 
     Args:
         command: `PYTHON -m openrlhf.cli.train_ppo_ray --option value …`, with anything before it.
-        run_dir: the run's directory, also after a move: what stands in front of its last two names is ignored.
-            Paths below it become `RUN_DIR/…`, those below the checkout `./…`, so that two runs can be compared.
-
-    Raises:
-        ValueError: the command trains nothing.
     """
-    if MODULE not in command:
-        raise ValueError(f"found no {MODULE} in the command; wanted a training command")
-    start = command.index(MODULE)
-    root = command[start - 2].removesuffix("/.venv/bin/python") if start >= 2 else ""
-    own = re.compile(rf"^/.*/{re.escape(run_dir.parent.name)}/{re.escape(run_dir.name)}(?=/|$)")
-    options, name = {}, None
-    for word in command[start + 1 :]:
-        if word.startswith("--"):
-            name, _, value = word.partition("=")
-            options[name] = [value] if value else []
+    return {name: " ".join(words) or "on" for name, words in _words(command).items()}
+
+
+def shown_options(command: list[str], run_dir: Path) -> dict[str, str]:
+    """`options` as a page or a log may show them, and two runs may be compared: paths relative, keys hidden."""
+    shown = {}
+    for name, words in _words(command).items():
+        value = " ".join(words)
+        if (value and PRIVATE.search(name)) or (name == "remote_rm_url" and "://" in value):
+            shown[name] = f"hidden ({hashlib.sha256(value.encode()).hexdigest()[:6]})"  # still tells two values apart
+        else:
+            shown[name] = " ".join(shortened(word, command, run_dir) for word in words) or "on"
+    return shown
+
+
+def shortened(path: str, command: list[str], run_dir: Path) -> str:
+    """A path without the places of a run and of its checkout: RUN/adapter, rewards/reward.py; other text as it is.
+
+    Where the run directory stood when the run was started is known by its last two names, or by --save_path when that
+    lies in it; the checkout by the interpreter in its `.venv`.
+    """
+    saved = Path(options(command).get("save_path", "on"))
+    moved = saved.is_absolute() and saved.parent != saved.parent.parent and (run_dir / saved.name).exists()
+    interpreter = next((word for word in command if word.startswith("/") and "/.venv/" in word), None)
+    places = [re.escape(str(run_dir)), rf"/(?:.*/)?{re.escape(run_dir.parent.name)}/{re.escape(run_dir.name)}"]
+    places += [re.escape(str(saved.parent))] if moved else []
+    path = re.sub(rf"^(?:{'|'.join(places)})(?=/|$)", "RUN", path)
+    return path.removeprefix(interpreter.split("/.venv/")[0] + "/") if interpreter else path
+
+
+def _words(command: list[str]) -> dict[str, list[str]]:
+    found, name = {}, None
+    for word in command[command.index(MODULE) + 1 :] if MODULE in command else []:
+        if re.match(r"--[A-Za-z]", word):
+            name, separator, value = word[2:].partition("=")
+            found[name] = [value] if separator else []
         elif name is not None:
-            options[name].append(word)
-
-    def place(word: str) -> str:
-        word = own.sub("RUN_DIR", word)
-        return "." + word.removeprefix(root) if root.startswith("/") and word.startswith(root + "/") else word
-
-    return {option: " ".join(map(place, words)) for option, words in options.items()}
+            found[name].append(word)
+    return found
 
 
 def differences(there: dict[str, str], here: dict[str, str]) -> list[tuple[str, str | None, str | None]]:

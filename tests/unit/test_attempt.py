@@ -17,7 +17,7 @@ from rft.evaluation import summarize
 from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE, json_line
 from rft.runs import attempt
 from rft.runs.attempt_entry import thinned
-from rft.runs.training_options import differences, training_options
+from rft.runs.training_options import differences, shown_options
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG = "# Research log\nNewest first, one entry per attempt.\n\n## 2026-01-01: an older one (negative)\nWords.\n"
@@ -208,7 +208,7 @@ def test_finish_writes_the_entry_on_top(repository, capsys):
         "(`attempt-07-start`), tree_id openrlhf dd5ec16cf7271048, vllm 8da87ae0f5067ba7.\n",
         "**Configuration.** Against `launch/train_grpo_tiny.sh` at `attempt-07-start`:\n\n"
         "| option | there | here |\n| --- | --- | --- |\n"
-        "| `--actor_learning_rate` | `3e-3` | `1e-3` |\n| `--adam_offload` | - | set |\n\n",
+        "| `--actor_learning_rate` | `3e-3` | `1e-3` |\n| `--adam_offload` | - | `on` |\n\n",
         "**Steps.** 40 steps trained.\n",
         "| 0 | - | - | - | - | - | 0.5 |\n",
         "| 40 | 0.4 | 0.4 | 0.25 | 0.025 | 0.125 | 0.9 |\n",
@@ -376,13 +376,12 @@ def test_options_of_a_command():
     ]
     command += ["--targets", "q", "k", "--flag", "--a", "3", "--low", "-5", "--save", "/a place/runs/exp/1/adapter"]
     command += ["--reward", "/a place/rewards/r.py", "--data", "/a placemat/d.jsonl"]
-    options = training_options(command, run)
+    options = shown_options(command, run)
     assert options == {
-        "--a": "3", "--b": "-2", "--targets": "q k", "--flag": "", "--low": "-5", "--save": "RUN_DIR/adapter",
-        "--reward": "./rewards/r.py", "--data": "/a placemat/d.jsonl",
+        "a": "3", "b": "-2", "targets": "q k", "flag": "on", "low": "-5", "save": "RUN/adapter",
+        "reward": "rewards/r.py", "data": "/a placemat/d.jsonl",
     }  # fmt: skip
-    same = options | {"--a": "3.0", "--low": "-5e0"}
+    same = options | {"a": "3.0", "low": "-5e0"}
     assert differences(options, same) == []
-    assert differences(options, {**same, "--flag": "x", "--new": ""}) == [("--flag", "", "x"), ("--new", None, "")]
-    with pytest.raises(ValueError, match="train_ppo_ray"):
-        training_options(["python", "-m", "other"], run)
+    assert differences(options, {**same, "flag": "x", "new": "on"}) == [("flag", "on", "x"), ("new", None, "on")]
+    assert shown_options(["python", "-m", "other"], run) == {}

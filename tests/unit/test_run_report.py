@@ -12,7 +12,7 @@ import pytest
 
 from rft.evals.page import shorten
 from rft.evaluation import summarize
-from rft.runs import report, report_charts, report_config, report_samples, report_verdict
+from rft.runs import report, report_charts, report_config, report_samples, report_verdict, training_options
 from rft.runs.healthy import HEALTHY
 from rft.runs.report_data import load
 
@@ -272,7 +272,7 @@ def test_options_of_a_command():
     command = [
         "py",
         "-m",
-        "openrlhf.cli.x",
+        "openrlhf.cli.train_ppo_ray",
         "--a",
         "1",
         "--b",
@@ -285,7 +285,7 @@ def test_options_of_a_command():
         "--a",
         "2",
     ]
-    assert report_config.options(command) == {"a": "2", "b": "x y", "c": "on", "lr": "-2", "neg": "-1e-3"}
+    assert training_options.options(command) == {"a": "2", "b": "x y", "c": "on", "lr": "-2", "neg": "-1e-3"}
 
 
 def test_configuration_shows_no_place_of_the_machine_and_no_key(make, tmp_path):
