@@ -8,7 +8,8 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-MODULE = "openrlhf.cli.train_ppo_ray"
+from rft.runs.training_options import MODULE
+
 TRAINING_PHASES = ("grpo", "train")  # names in phases.jsonl, which launchers choose
 RECENT_STEPS = 50
 STALL_STEPS = 5  # a run is said to stall when its last line is older than this many steps, and a minute
