@@ -3,6 +3,8 @@
 import argparse
 
 from rft.hooks.loss import require_on_policy, require_static_batches
+from rft.runs.eval_names import dataset_names
+from rft.runs.rules import chosen
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +41,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="shuffled",
         help="file: take the prompts as they stand in --prompt_data, for a curriculum (data/make_curriculum.py)",
     )
+    group.add_argument(
+        "--stop_rules",
+        default="default",
+        help="rules that may stop the training: off, default, all, or names, separated by commas; -NAME takes one away "
+        "(docs/diagnosis.md). A stopped run saves its model and exits with status 10",
+    )
+    group.add_argument(
+        "--skip_base_eval", action="store_true", help="with --eval_steps: no evaluation before the first rollout"
+    )
 
 
 def check(args: argparse.Namespace) -> None:
@@ -49,5 +60,14 @@ def check(args: argparse.Namespace) -> None:
         require_on_policy(args)
         require_static_batches(args)
         refuse_unsound_attention(args)
+        chosen(args.stop_rules)
+        dataset_names(args.eval_dataset or "")
+        if args.async_train and args.stop_rules == "default":
+            args.stop_rules = "off"  # the trainer that stops would leave the one that samples waiting
+        if args.async_train and args.stop_rules != "off":
+            raise ValueError(
+                f"found --async_train with --stop_rules {args.stop_rules}, wanted off: asynchronous training cannot "
+                "be stopped between two steps; leave --stop_rules out and run rft.runs.diagnose beside it"
+            )
     except ValueError as refusal:
         raise SystemExit(f"error: {refusal}") from None

