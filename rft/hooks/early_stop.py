@@ -57,6 +57,24 @@ def decide(args, global_step: int) -> dict | None:
     return None
 
 
+def require_stoppable(args) -> None:
+    """Check `--stop_rules`; with asynchronous training the default becomes `off`.
+
+    Raises:
+        ValueError: an unknown rule; or rules for asynchronous training, whose sampler would wait for ever for a
+            trainer that has stopped.
+    """
+    chosen(args.stop_rules)
+    if args.async_train and args.stop_rules == "default":
+        args.stop_rules = "off"
+    if args.async_train and args.stop_rules != "off":
+        raise ValueError(
+            "asynchronous training cannot be stopped between two steps\n"
+            f"  found:  --async_train, --stop_rules {args.stop_rules}\n  wanted: --stop_rules off\n"
+            "  repair: leave --stop_rules out, and run python -m rft.runs.diagnose RUN beside the training"
+        )
+
+
 def stopping_rules(args, global_step: int) -> set[str]:
     """The rules that may stop the run now. Weights that are frozen because the user asked for it are no reason to."""
     rules = chosen(args.stop_rules)

@@ -2,9 +2,9 @@
 
 import argparse
 
+from rft.hooks.early_stop import require_stoppable
 from rft.hooks.loss import require_on_policy, require_static_batches
 from rft.runs.eval_names import dataset_names
-from rft.runs.rules import chosen
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -60,14 +60,7 @@ def check(args: argparse.Namespace) -> None:
         require_on_policy(args)
         require_static_batches(args)
         refuse_unsound_attention(args)
-        chosen(args.stop_rules)
+        require_stoppable(args)
         dataset_names(args.eval_dataset or "")
-        if args.async_train and args.stop_rules == "default":
-            args.stop_rules = "off"  # the trainer that stops would leave the one that samples waiting
-        if args.async_train and args.stop_rules != "off":
-            raise ValueError(
-                f"found --async_train with --stop_rules {args.stop_rules}, wanted off: asynchronous training cannot "
-                "be stopped between two steps; leave --stop_rules out and run rft.runs.diagnose beside it"
-            )
     except ValueError as refusal:
         raise SystemExit(f"error: {refusal}") from None

@@ -177,7 +177,12 @@ def trainer(tmp_path, monkeypatch):
 
     def samples(**kwargs):
         made.calls.append("evaluate")
-        return [types.SimpleNamespace(rewards=torch.tensor([r]), info={}, prompts=["p"]) for r in next(made.right)]
+        rewards = next(made.right)
+        prompts = [prompt for prompt in "aba" for _ in range(len(rewards) // 3)]
+        return [
+            types.SimpleNamespace(rewards=torch.tensor([reward]), info={}, prompts=[prompt])
+            for reward, prompt in zip(rewards, prompts, strict=True)
+        ]
 
     def rollout(**kwargs):
         made.calls.append("rollout")

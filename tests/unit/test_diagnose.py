@@ -162,6 +162,16 @@ def test_gates(run):
     assert early_stop.decide(options(run), 9) is None
 
 
+def test_what_cannot_be_stopped_is_refused(run):
+    asynchronous = options(run, async_train=True)
+    early_stop.require_stoppable(asynchronous)
+    assert asynchronous.stop_rules == "off"
+    with pytest.raises(ValueError, match="asynchronous training cannot be stopped"):
+        early_stop.require_stoppable(options(run, async_train=True, stop_rules="disk"))
+    with pytest.raises(ValueError, match="--stop_rules: found 'dsik'"):
+        early_stop.require_stoppable(options(run, async_train=False, stop_rules="dsik"))
+
+
 def test_checkpoints_tell_what_the_next_one_needs(tmp_path):
     for folder, size in (("_actor/global_step2", 500), ("global_step2_hf", 30), ("best_step1_hf", 9)):
         (tmp_path / folder).mkdir(parents=True)

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from rft.runs.eval_names import dataset_name, dataset_names, mode_of, parse, pro
 from rft.runs.healthy import HEALTHY, is_healthy
 from rft.runs.rules import RULES, chosen, findings, judge
 
+ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
 HEALTHY_STEP = {
     "policy_loss": 0.01, "actor_lr": 5e-7, "grad_norm": 0.4, "grad_norm_max": 0.6, "reward": 0.4, "reward_mean": 0.4,
@@ -225,3 +228,8 @@ def test_bounds_are_those_of_the_table():
     """What a rule takes from the table of healthy ranges is a number there."""
     for name in ("grad_norm", "ppo_clip_ratio", "log_ratio_raw_max", "ratio_max", "log_ratio_abs_p99", "truncated"):
         assert math.isfinite(HEALTHY[name].high) and is_healthy(name, HEALTHY[name].high)
+
+
+def test_every_rule_stands_in_the_documentation():
+    rows = re.findall(r"^\| `(\w+)`( \*\*stops\*\*)? \|", (ROOT / "docs" / "diagnosis.md").read_text(), re.MULTILINE)
+    assert [(name, bool(stops)) for name, stops in rows] == [(name, rule.stops) for name, rule in RULES.items()]
