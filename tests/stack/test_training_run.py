@@ -211,8 +211,7 @@ def test_tensorboard_and_wandb_hold_the_same_numbers(run_dir):
         assert row["eval/global_step"] == record["global_step"]
         value = record["eval_heldout_greedy_pass@1"]
         assert row["eval/eval_heldout_greedy_pass@1"] == pytest.approx(value)
-        # TensorBoard takes no @ in a name.
-        (event,) = [e for e in board.Scalars("eval/eval_heldout_greedy_pass_1") if e.step == record["global_step"]]
+        (event,) = [e for e in board.Scalars("eval/eval_heldout_greedy_pass@1") if e.step == record["global_step"]]
         assert event.value == pytest.approx(value, rel=1e-5)
 
 
