@@ -148,8 +148,8 @@ def test_dropped_sync(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(sabotage), os.environ.get("PYTHONPATH", "")]).strip(":"))
     run_dir = tmp_path / "run"
     stopped = stopped_by(run_dir, start(run_dir, checkpoint, "--num_episodes", "2"))
-    assert stopped["rule"] == "dropped_sync" and stopped["global_step"] == 3
-    assert "rollouts still come from adapter version 0, while version 3 was sent" in stopped["reason"]
+    assert stopped["rule"] == "dropped_sync" and stopped["global_step"] <= 3
+    assert "no log-probability of the canary had" in stopped["reason"]
     assert "dropped_sync" in diagnosed(run_dir)
 
 
