@@ -7,6 +7,7 @@ from rft.evals.prompts import digest
 from rft.evaluation import by_problem
 from rft.grading import grade, open_channel
 from rft.hooks.metrics import EVAL_FILE
+from rft.runs.eval_names import parse, shares_of_correct
 from rft.runs.metrics import metrics_dir, read_jsonl
 
 
@@ -74,19 +75,29 @@ def last_step(run: Path) -> int:
 
 
 def averages(run: Path, step: int, posthoc: dict) -> list[tuple[str, float, float]]:
-    """(metric, in training, post hoc) of every `eval_*_pass1` that the run logged at `step`.
+    """(metric, in training, post hoc) of every share of correct samples that the run logged at `step`, mode by mode.
 
-    Raises ValueError where the run has no evaluation at that step.
+    Numbers of another mode than the result's are left out; `eval_*_pass1` of older runs does not say its mode.
+
+    Raises:
+        ValueError: the run has no evaluation at that step, or none in the mode of the result.
     """
     evaluated = read_jsonl(metrics_dir(run) / EVAL_FILE)
     rows = [row for row in evaluated if row["global_step"] == step]
-    logged = {k: v for k, v in (rows[-1] if rows else {}).items() if k.endswith("_pass1") and v is not None}
+    logged = shares_of_correct(rows[-1]) if rows else {}
     if not logged:
         steps = [row["global_step"] for row in evaluated]
         raise ValueError(f"{run}: found no evaluation at step {step}; wanted one of {steps}; pass it as --step")
+    family = posthoc["mode"].split("_pass@")[0]
+    alike = {k: v for k, v in logged.items() if parse(k)[1] == "pass1" or parse(k)[1].startswith(f"{family}_")}
+    if not alike:
+        raise ValueError(
+            f"{run}, step {step}: found {', '.join(logged)}, wanted the mode of the result, {posthoc['mode']}; "
+            "evaluate post hoc in the mode of the training"
+        )
     groups = by_problem(posthoc["records"]).values()
     value = sum(sum(r["correct"] for r in group) / len(group) for group in groups) / len(groups)
-    return [(name, in_training, value) for name, in_training in logged.items()]
+    return [(name, in_training, value) for name, in_training in alike.items()]
 
 
 def _share_logged(rows: list[dict]) -> float:

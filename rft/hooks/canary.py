@@ -14,7 +14,7 @@ async def shift(engine) -> float | None:
     """Largest |Δ log-probability|, nats, of the canary prompt's tokens between the served adapter and the base model.
 
     Measured once for each adapter version, before the first rollout with it, while the engine has no other work; every
-    later call of that version gets the same number. None when the base was never measured (a resumed run).
+    later call of that version gets the same number. None when the base was never measured: `measure_base`.
 
     Args:
         engine: OpenRLHF's `LLMRayActor`.
@@ -30,6 +30,22 @@ async def shift(engine) -> float | None:
             del measured[old]
         measured[version] = asyncio.ensure_future(_measure(engine, measured))
     return await measured[version]
+
+
+def measure_base(engines: list, args) -> None:
+    """Let every engine measure the base model, before a resumed run gives them its adapter; blocks.
+
+    Args:
+        engines: handles of OpenRLHF's `LLMRayActor`.
+        args: OpenRLHF's; under `vllm_enable_sleep` the engines are woken for it.
+    """
+    from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
+
+    if args.vllm_enable_sleep:
+        batch_vllm_engine_call(engines, "wake_up")
+    batch_vllm_engine_call(engines, "canary_shift")
+    if args.vllm_enable_sleep:
+        batch_vllm_engine_call(engines, "sleep")
 
 
 async def _measure(engine, measured: dict) -> float | None:

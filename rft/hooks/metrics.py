@@ -6,6 +6,8 @@ import numbers
 import os
 from pathlib import Path
 
+from rft.hooks.run_files import append_line
+
 TRAINING_FILE = "training_metrics.jsonl"
 EVAL_FILE = "eval_metrics.jsonl"
 
@@ -51,13 +53,5 @@ def json_line(global_step: int, metrics: dict) -> str:
 
 def _append(filename: str, global_step: int, metrics: dict) -> None:
     directory = os.environ.get("METRICS_LOG_DIR")
-    if not directory:
-        return
-    path = Path(directory)
-    path.mkdir(parents=True, exist_ok=True)
-    # A single write of the whole line in append mode: a kill leaves at most a torn tail, never a mixed line.
-    descriptor = os.open(path / filename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(descriptor, json_line(global_step, metrics).encode())
-    finally:
-        os.close(descriptor)
+    if directory:
+        append_line(Path(directory, filename), json_line(global_step, metrics))

@@ -2,7 +2,9 @@
 
 import argparse
 
+from rft.hooks.early_stop import require_stoppable
 from rft.hooks.loss import require_on_policy, require_static_batches
+from rft.runs.eval_names import dataset_names
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +41,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="shuffled",
         help="file: take the prompts as they stand in --prompt_data, for a curriculum (data/make_curriculum.py)",
     )
+    group.add_argument(
+        "--stop_rules",
+        default="default",
+        help="rules that may stop the training: off, default, all, or names, separated by commas; -NAME takes one away "
+        "(docs/diagnosis.md). A stopped run saves its model and exits with status 10",
+    )
+    group.add_argument(
+        "--skip_base_eval", action="store_true", help="with --eval_steps: no evaluation before the first rollout"
+    )
 
 
 def check(args: argparse.Namespace) -> None:
@@ -49,5 +60,7 @@ def check(args: argparse.Namespace) -> None:
         require_on_policy(args)
         require_static_batches(args)
         refuse_unsound_attention(args)
+        require_stoppable(args)
+        dataset_names(args.eval_dataset or "")
     except ValueError as refusal:
         raise SystemExit(f"error: {refusal}") from None

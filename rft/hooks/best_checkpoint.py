@@ -1,0 +1,46 @@
+"""Keep the adapter of the best evaluation on the OOD probe, and say which it is.
+
+The reference's runs peaked at step 30 of 60 and 130 of 200, long after `--max_ckpt_num` had removed such checkpoints.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import ray
+
+from rft.hooks.run_files import replace_json, run_dir
+from rft.runs.eval_names import probe_metric
+
+FILE = "best.json"
+
+
+def keep(trainer, global_step: int, evaluation: dict) -> None:
+    """Where `evaluation` is the best so far, save the adapter in `<ckpt_path>/best_step<N>_hf`, named by best.json.
+
+    best.json: `global_step`, `metric`, `value`, `checkpoint` (null at step 0, which is the base model, and without
+    LoRA, where a checkpoint is the whole model). It is replaced once the adapter stands complete, and only then the
+    former best is removed. Of equals the first stays. Does nothing where the run has no directory.
+
+    Args:
+        trainer: OpenRLHF's `PPOTrainer`.
+        global_step: steps trained.
+        evaluation: metrics by name, see `rft.hooks.in_loop.metrics`.
+    """
+    place, metric = run_dir(), probe_metric([evaluation])
+    if place is None or metric is None:
+        return
+    file = place / FILE
+    former = json.loads(file.read_text()) if file.is_file() and global_step else None
+    if former and former["metric"] == metric and former["value"] >= evaluation[metric]:
+        return
+    checkpoint, folder = None, Path(trainer.args.ckpt_path)
+    if global_step and trainer.args.lora_rank > 0:
+        checkpoint = (folder / f"best_step{global_step}_hf").absolute()
+        save = trainer.actor_model_group.async_run_method(method_name="save_model", save_path=str(checkpoint))
+        ray.get(save)
+    value, path = evaluation[metric], str(checkpoint) if checkpoint else None
+    replace_json(file, {"global_step": global_step, "metric": metric, "value": value, "checkpoint": path})
+    for other in folder.glob("best_step*_hf*"):
+        if other.absolute() != checkpoint:
+            shutil.rmtree(other)

@@ -1,0 +1,129 @@
+"""Say what a run's numbers mean: every rule with its verdict, the numbers behind it, and what to change.
+
+    python -m rft.runs.diagnose RUN [--json]
+
+RUN is the directory of a run that is finished or still trains; docs/diagnosis.md lists the rules. Exit status: 0
+healthy, 1 findings, 2 no run to diagnose.
+"""
+
+import argparse
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
+from rft.runs import disk
+from rft.runs.metrics import metrics_dir, read_jsonl
+from rft.runs.rules import RULES, findings, judge
+from rft.runs.verdict import Verdict
+
+STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
+NO_STEPS = "train it first, or pass the directory that holds the file (METRICS_LOG_DIR)"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="run directory")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    args = parser.parse_args()
+    try:
+        document = diagnose(args.run)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps(document, indent=1))
+    else:
+        print_report(document)
+    return 1 if document["findings"] else 0
+
+
+def diagnose(run: Path) -> dict:
+    """Judge a run by its files.
+
+    Returns:
+        `run`; `steps`, the number trained, and `last_step`; `verdicts`, one dict a rule (`rule`, `level`, `reason`,
+        `numbers`, `change`); `findings`, the rules that are not ok, the worst first; `not_judged`, the rules whose
+        numbers the run does not have; `stopped` as in run.json; `best` as in best.json; `decisions` of early stopping.
+
+    Raises:
+        ValueError: the directory holds no step of a training, or a complete line of its files is no JSON.
+    """
+    place = metrics_dir(run) if not (run / TRAINING_FILE).is_file() else run
+    training = read_jsonl(place / TRAINING_FILE)
+    if not training:
+        raise ValueError(f"{run}: found no step in {TRAINING_FILE}, wanted one; {NO_STEPS}")
+    manifest = read_object(run / "run.json")
+    facts = {} if (run / "result.json").is_file() or "stopped" in manifest else {"disk": written_places(run, manifest)}
+    verdicts = judge(training, read_jsonl(place / EVAL_FILE), facts)
+    return {
+        "run": str(run),
+        "steps": len(training),
+        "last_step": training[-1]["global_step"],
+        "findings": [verdict.rule for verdict in findings(verdicts)],
+        "verdicts": [as_dict(verdict) for verdict in verdicts],
+        "not_judged": [name for name in RULES if name not in {verdict.rule for verdict in verdicts}],
+        "stopped": manifest.get("stopped"),
+        "best": read_object(run / "best.json") or None,
+        "decisions": read_jsonl(place / "decisions.jsonl"),
+    }
+
+
+def as_dict(verdict: Verdict) -> dict:
+    return {"rule": verdict.rule, **{key: value for key, value in verdict._asdict().items() if key != "rule"}}
+
+
+def read_object(file: Path) -> dict:
+    """A JSON file of the run; empty where there is none. Raises ValueError, naming the file, where it is no JSON."""
+    try:
+        return json.loads(file.read_bytes()) if file.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{file}: not JSON ({error}); wanted the file as the run wrote it; move it away") from None
+
+
+def written_places(run: Path, manifest: dict) -> list[dict]:
+    """Free space where a run still writes, by the options of its command; its own directory where there is none."""
+    words = [str(word) for word in manifest.get("command", [])]
+    options = dict(pairwise(words))  # the last of an option counts
+    paths = [Path(options.get(name, run)) for name in ("--ckpt_path", "--save_path")]
+    return disk.places(paths[0], [paths[1], run])
+
+
+def print_report(document: dict) -> None:
+    """Findings first, each with what to change; then what is in order, and what could not be judged."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from rft.evals.table import wide_console
+
+    console = wide_console()
+    verdicts = {verdict["rule"]: verdict for verdict in document["verdicts"]}
+    console.print(f"{escape(document['run'])}: {document['steps']} steps, the last is {document['last_step']}")
+    if stopped := document["stopped"]:
+        reason = escape(stopped["reason"])
+        console.print(f"[bold]stopped by rule {stopped['rule']} at step {stopped['global_step']}[/bold]: {reason}")
+    if best := document["best"]:
+        where = best["checkpoint"] or ("the base model" if best["global_step"] == 0 else "not kept")
+        console.print(
+            f"best: step {best['global_step']}, {escape(best['metric'])} {best['value']:.3f}, {escape(where)}"
+        )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("rule", "verdict", "what the numbers say"):
+        table.add_column(title, overflow="fold")
+    in_order = [name for name in verdicts if verdicts[name]["level"] == "ok"]
+    for name in [*document["findings"], *in_order]:
+        verdict = verdicts[name]
+        style = STYLES[verdict["level"]]
+        table.add_row(name, f"[{style}]{verdict['level']}[/{style}]", escape(verdict["reason"]))
+        if verdict["change"]:
+            table.add_row("", "", f"[italic]{escape(verdict['change'])}[/italic]")
+    console.print(table)
+    if document["not_judged"]:
+        console.print(f"not judged, for want of numbers or steps: {', '.join(document['not_judged'])}", soft_wrap=True)
+    count = len(document["findings"])
+    console.print("healthy" if not count else f"{count} finding{'s' if count > 1 else ''}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
