@@ -24,7 +24,10 @@ lint: setup
 check: setup
 	$(call stage,$(PYTHON) -m rft.overlay check)
 
-unit overlay shell: setup
+unit: setup
+	$(call pytest,tests/unit --numprocesses 2)
+
+overlay shell: setup
 	$(call pytest,tests/$@)
 
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
