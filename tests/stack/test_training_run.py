@@ -94,7 +94,7 @@ def test_metrics_reach_the_jsonl_file(run_dir):
         assert record["has_boxed"] > 0.5
     evaluations = read_jsonl(run_dir / "eval_metrics.jsonl")
     assert [r["global_step"] for r in evaluations] == [0, STEPS]
-    problems = json.loads((run_dir / "result.json").read_text())["before"]["n"]
+    problems = STEPS * PROMPTS_A_STEP  # as many as --max_samples
     for record in evaluations:
         assert record["eval_heldout_problems"] == problems
         assert 0 <= record["eval_heldout_greedy_pass@1"] <= 1
