@@ -14,6 +14,7 @@ import rft.grading
 from rft import overlay
 from rft.evaluation import tree_digest
 from rft.grading import grade, open_channel
+from rft.hooks.chat_date import dated
 from rft.runs.metrics import read_jsonl
 
 from .curriculum import read_dataset
@@ -162,7 +163,7 @@ def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling)
 def render(row: dict, tokenizer, limit: int) -> tuple[str, list[int]]:
     """A row's prompt as text and as tokens."""
     messages = [{"role": "user", "content": row["input"]}] if isinstance(row["input"], str) else row["input"]
-    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **dated())
     tokens = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     if len(tokens) > limit:
         raise ValueError(

@@ -54,6 +54,7 @@ def served_model(llm, lora_request, chat: bool):
     from vllm import SamplingParams
 
     from rft.grading import final_message, open_channel
+    from rft.hooks.chat_date import dated
 
     tokenizer, limit = llm.get_tokenizer(), llm.llm_engine.model_config.max_model_len
 
@@ -105,7 +106,7 @@ def served_model(llm, lora_request, chat: bool):
 
         def apply_chat_template(self, chat_history, add_generation_prompt: bool = True) -> str:
             return tokenizer.apply_chat_template(
-                chat_history, tokenize=False, add_generation_prompt=add_generation_prompt
+                chat_history, tokenize=False, add_generation_prompt=add_generation_prompt, **dated()
             )
 
         def chat_template(self, chat_template=False) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rft.grading import open_channel
+from rft.hooks.chat_date import dated
 
 EFFORTS = ("low", "medium", "high")
 
@@ -44,7 +45,7 @@ def render(tokenizer, problems: list[dict], system_prompt: str | None, effort: s
         )
 
     def text(messages: list[dict], effort: str | None) -> str:
-        options = {"reasoning_effort": effort} if effort else {}
+        options = dated() | ({"reasoning_effort": effort} if effort else {})
         return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
 
     if effort and len({text(problems[0]["input"], choice) for choice in EFFORTS}) < len(EFFORTS):

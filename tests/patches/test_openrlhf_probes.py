@@ -71,6 +71,43 @@ def test_cpu_process_group_needs_no_compiler(monkeypatch):
     assert built == [None]
 
 
+def test_prompts_carry_one_date(checkpoint, monkeypatch):
+    """Also in a macro, as in gpt-oss's template."""
+    from openrlhf.datasets import PromptDataset
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    tokenizer.chat_template = "{% macro day() %}{{ strftime_now('%Y-%m-%d') }}{% endmacro %}{{ day() }}"
+    args = types.SimpleNamespace(input_key="input", label_key=None, apply_chat_template=True)
+    strategy = types.SimpleNamespace(args=args, is_rank_0=lambda: False)
+
+    def prompt() -> str:
+        return PromptDataset([{"input": "1 + 1"}], tokenizer, strategy).prompts[0]
+
+    monkeypatch.delenv("CHAT_DATE", raising=False)
+    assert prompt() == "2025-08-05"
+    monkeypatch.setenv("CHAT_DATE", "2026-02-28")
+    assert prompt() == "2026-02-28"
+    monkeypatch.setenv("CHAT_DATE", "today")
+    assert prompt() not in ("2025-08-05", "2026-02-28")
+    monkeypatch.setenv("CHAT_DATE", "28.2.2026")
+    with pytest.raises(ValueError, match="wanted YYYY-MM-DD"):
+        prompt()
+
+
+def test_workers_know_the_places_of_their_run(monkeypatch):
+    from openrlhf.cli import train_ppo_ray
+
+    def init(runtime_env):
+        sys.exit(runtime_env["env_vars"].get("METRICS_LOG_DIR", "not known"))
+
+    monkeypatch.setattr(train_ppo_ray.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(train_ppo_ray.ray, "init", init)
+    monkeypatch.setenv("METRICS_LOG_DIR", "/runs/this")
+    with pytest.raises(SystemExit, match="^/runs/this$"):
+        train_ppo_ray.train(types.SimpleNamespace())
+
+
 def test_actor_loads_mxfp4_bit_exact(checkpoint, one_rank):
     """Under ZeRO-3 the experts are partitioned as soon as they are loaded, and gather to the checkpoint's values."""
     import deepspeed

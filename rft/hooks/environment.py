@@ -1,0 +1,14 @@
+"""What the processes of a run must know, wherever Ray starts them."""
+
+import os
+
+NAMES = ("RFT_RUN_DIR", "METRICS_LOG_DIR", "SAMPLES_LOG_DIR", "SPIKE_LOG_PATH", "SPIKE_GRAD_NORM", "CHAT_DATE")
+
+
+def of_this_run() -> dict[str, str]:
+    """This process's variables for `ray.init(runtime_env=…)`.
+
+    Ray's workers inherit the environment of their node, which on a cluster that somebody else started is another run's:
+    two runs would then write into one metrics file.
+    """
+    return {name: os.environ[name] for name in NAMES if name in os.environ}
