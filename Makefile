@@ -32,4 +32,4 @@ overlay shell: setup
 
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
 stack: setup
-	$(call pytest,tests/patches tests/stack --numprocesses 2 --dist loadfile)
+	$(call pytest,tests/patches tests/stack --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15)
