@@ -246,7 +246,44 @@ def test_the_adapter_of_the_best_evaluation_is_kept(trainer, tmp_path):
     assert [call for call in trainer.calls if call != "evaluate"] == [
         "save_model best_step2_hf", "save_model best_step8_hf"
     ]  # fmt: skip
-    assert list((tmp_path / "checkpoints").iterdir()) == [folder]
+    assert sorted((tmp_path / "checkpoints").iterdir()) == [tmp_path / "checkpoints" / "best.json", folder]
+
+
+@pytest.fixture
+def best_of_another_run(trainer, tmp_path):
+    """A trainer whose checkpoint folder holds the best of a run with another run directory, and an older adapter."""
+    trainer.right = iter([[1.0, 0.0, 0.0]])
+    trainer.evaluate(2, temperature=0.0, n_samples_per_prompt=1)
+    (tmp_path / "run" / "best.json").unlink()
+    folder = tmp_path / "checkpoints"
+    (folder / "best_step1_hf").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("step", "right", "kept", "named"),
+    [
+        (4, [0.0, 1.0, 0.0], ["best_step1_hf", "best_step2_hf"], 2),  # no better than what was resumed
+        (4, [1.0, 1.0, 0.0], ["best_step1_hf", "best_step4_hf"], 4),
+        (0, [1.0, 1.0, 0.0], ["best_step1_hf", "best_step2_hf"], 0),
+    ],
+)
+def test_a_resumed_run_removes_only_what_it_surpasses(trainer, best_of_another_run, tmp_path, step, right, kept, named):
+    trainer.args.load_checkpoint = True
+    trainer.right = iter([right])
+    trainer.evaluate(step, temperature=0.0, n_samples_per_prompt=1)
+    assert sorted(path.name for path in best_of_another_run.glob("best_step*")) == kept
+    for place in (tmp_path / "run", best_of_another_run):
+        assert json.loads((place / "best.json").read_text())["global_step"] == named
+
+
+def test_a_run_that_begins_anew_removes_nothing_of_another(trainer, best_of_another_run):
+    trainer.right = iter([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    for step in (5, 6):
+        trainer.evaluate(step, temperature=0.0, n_samples_per_prompt=1)
+    assert sorted(path.name for path in best_of_another_run.glob("best_step*")) == [
+        "best_step1_hf", "best_step2_hf", "best_step6_hf"
+    ]  # fmt: skip
 
 
 def test_the_actor_saves_where_it_is_told_to():
