@@ -8,14 +8,13 @@ import json
 import os
 from pathlib import Path
 
-from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
-from rft.hooks.run_files import append_line, replace_json, run_dir
+from rft.hooks.metrics import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
+from rft.hooks.run_files import append_line, forget_stop, replace_json, run_dir
 from rft.runs import disk
 from rft.runs.metrics import read_jsonl
 from rft.runs.rules import chosen, findings, judge
 
 STATUS = 10
-FILE = "decisions.jsonl"
 _said: dict[str, str] = {}  # rule -> level that stands in the file already
 
 
@@ -46,7 +45,7 @@ def decide(args, global_step: int) -> dict | None:
             action = "stop" if stops else "watch"
             decision = {"global_step": global_step, "rule": verdict.rule, "action": action, "level": verdict.level}
             decision |= {"reason": verdict.reason, "numbers": verdict.numbers}
-            append_line(place / FILE, json.dumps(decision) + "\n")
+            append_line(place / DECISIONS_FILE, json.dumps(decision) + "\n")
             print(f"{action}: {verdict.rule} ({verdict.level}) at step {global_step}: {verdict.reason}", flush=True)
         if stops:
             about = {"rule": verdict.rule, "reason": verdict.reason, "change": verdict.change}
@@ -84,12 +83,13 @@ def stopping_rules(args, global_step: int) -> set[str]:
 
 
 def finish(args, stopped: dict | None) -> None:
-    """The last act of the driver, after the model was saved: nothing, or `stopped` into run.json and exit status 10.
+    """The last act of the driver, after the model was saved: `stopped` into run.json, or out of it at a normal end.
 
     Raises:
         SystemExit: status 10, where a rule has stopped the run.
     """
     if not stopped:
+        forget_stop()  # of an earlier pass in the same directory
         return
     if place := run_dir():
         file = place / "run.json"

@@ -6,10 +6,16 @@ import numbers
 import os
 from pathlib import Path
 
-from rft.hooks.run_files import append_line
+from rft.hooks.run_files import append_line, forget_stop
 
 TRAINING_FILE = "training_metrics.jsonl"
 EVAL_FILE = "eval_metrics.jsonl"
+DECISIONS_FILE = "decisions.jsonl"  # of early stopping
+DISCARDED = {  # file -> where lines of steps that are trained again go
+    TRAINING_FILE: "discarded_metrics.jsonl",
+    EVAL_FILE: f"discarded_{EVAL_FILE}",
+    DECISIONS_FILE: f"discarded_{DECISIONS_FILE}",
+}
 
 
 def log_training_step(global_step: int, metrics: dict) -> None:
@@ -23,23 +29,15 @@ def log_evaluation(global_step: int, metrics: dict) -> None:
 
 
 def rewind(global_step: int) -> None:
-    """Before a resume from `global_step`: move the lines of later steps to `discarded_metrics.jsonl`.
+    """Before a resume from `global_step`: move the lines of later steps to the files of `DISCARDED`.
 
-    Those steps are trained again, and the file holds one line a step.
+    Those steps are trained, evaluated and judged again; otherwise two lines would speak of one step, or one of a step
+    that the run has yet to reach. An earlier stop, which run.json tells of, is no longer true.
     """
+    forget_stop()
     directory = os.environ.get("METRICS_LOG_DIR")
-    path = Path(directory or "", TRAINING_FILE)
-    if not directory or not path.is_file():
-        return
-    lines = path.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["global_step"] <= global_step]
-    if len(kept) == len(lines):
-        return
-    with (path.parent / "discarded_metrics.jsonl").open("a") as discarded:
-        discarded.writelines(line.rstrip("\n") + "\n" for line in lines if line not in kept)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text("".join(kept))
-    partial.replace(path)
+    for name in DISCARDED if directory else ():
+        _rewind_file(Path(directory, name), global_step)
 
 
 def json_line(global_step: int, metrics: dict) -> str:
@@ -55,3 +53,20 @@ def _append(filename: str, global_step: int, metrics: dict) -> None:
     directory = os.environ.get("METRICS_LOG_DIR")
     if directory:
         append_line(Path(directory, filename), json_line(global_step, metrics))
+
+
+def _rewind_file(path: Path, global_step: int) -> None:
+    """Move what is later than `global_step`, and a line torn by a kill, to the file for it; what stays is whole."""
+    if not path.is_file():
+        return
+    kept, later = [], []
+    for line in path.read_text().splitlines(keepends=True):
+        stays = line.endswith("\n") and json.loads(line)["global_step"] <= global_step
+        (kept if stays else later).append(line)
+    if not later:
+        return
+    with path.with_name(DISCARDED[path.name]).open("a") as discarded:
+        discarded.writelines(line.rstrip("\n") + "\n" for line in later)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text("".join(kept))
+    partial.replace(path)

@@ -20,6 +20,16 @@ def replace_json(file: Path, content: dict) -> None:
     partial.replace(file)
 
 
+def forget_stop() -> None:
+    """Take `stopped` out of run.json: the training goes on, or has come to its normal end."""
+    place = run_dir()
+    file = place / "run.json" if place else None
+    if file and file.is_file():
+        manifest = json.loads(file.read_text())
+        if manifest.pop("stopped", None):
+            replace_json(file, manifest)
+
+
 def append_line(file: Path, line: str) -> None:
     """Append a line, newline last, by a single write: a kill leaves at most a torn tail, never a mixed line.
 

@@ -116,3 +116,18 @@ def test_resume_takes_back_the_lines_of_later_steps(tmp_path, monkeypatch):
     assert len((tmp_path / "discarded_metrics.jsonl").read_text().splitlines()) == 2
     metrics.rewind(2)
     assert len((tmp_path / "discarded_metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_resume_takes_back_evaluations_and_decisions_of_later_steps(tmp_path, monkeypatch):
+    monkeypatch.setenv("METRICS_LOG_DIR", str(tmp_path))
+    for step in (0, 2, 4):
+        metrics.log_evaluation(step, {"eval_a_pass1": 0.5})
+    decisions = [json.dumps({"global_step": step, "rule": "disk", "action": "watch"}) + "\n" for step in (1, 3)]
+    (tmp_path / metrics.DECISIONS_FILE).write_text("".join(decisions))
+    metrics.rewind(2)
+    left = (tmp_path / metrics.EVAL_FILE).read_text().splitlines()
+    assert [json.loads(line)["global_step"] for line in left] == [0, 2]
+    assert json.loads((tmp_path / "discarded_eval_metrics.jsonl").read_text())["global_step"] == 4
+    assert (tmp_path / metrics.DECISIONS_FILE).read_text() == decisions[0]
+    assert (tmp_path / "discarded_decisions.jsonl").read_text() == decisions[1]
+    assert not (tmp_path / "discarded_metrics.jsonl").exists()
