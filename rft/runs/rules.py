@@ -79,11 +79,13 @@ def findings(verdicts: list[Verdict]) -> list[Verdict]:
 def chosen(words: str) -> set[str]:
     """The rules that `--stop_rules` names: `off`, `default`, `all`, names, and `-name` to take one away, in order.
 
+    Where the first word takes a rule away, it is taken from the default.
+
     Raises:
         ValueError: an unknown name.
     """
     groups = {"off": set(), "default": {name for name, rule in RULES.items() if rule.stops}, "all": set(RULES)}
-    rules = set()
+    rules = set(groups["default"]) if words.strip().startswith("-") else set()
     for word in (part.strip() for part in words.split(",")):
         name = word.removeprefix("-")
         if name not in RULES and word not in groups:

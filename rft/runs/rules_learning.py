@@ -15,7 +15,7 @@ def zero_reward(training, evaluations, facts) -> Verdict | None:
     means = latest(training, "reward_mean", SMOKE) or latest(training, "reward", SMOKE)
     if not largest or not means:
         return None
-    bad = max(largest) <= 0
+    bad = max(largest) <= 0 and _one_reward_a_step(training)
     reason = f"largest reward of the last {SMOKE} steps {max(largest):.3g}, mean {mean(means):.3g}"
     change = (
         "read a few samples (samples/, rft.runs.report): is the label right, the answer extracted, the response cut? "
@@ -33,7 +33,14 @@ def full_reward(training, evaluations, facts) -> Verdict | None:
     reason = f"smallest reward of the last {SMOKE} steps {min(smallest):.3g}, mean {mean(means):.3g}"
     high = mean(means) > HEALTHY["correctness"].high
     change = "harder problems (data/make_curriculum.py), or mend a reward function that accepts everything"
-    return graded(min(smallest) >= 1, high, reason, {"reward_min": smallest, "reward_mean": means}, change)
+    bad = min(smallest) >= 1 and _one_reward_a_step(training)
+    return graded(bad, high, reason, {"reward_min": smallest, "reward_mean": means}, change)
+
+
+def _one_reward_a_step(training: list[dict]) -> bool:
+    """Whether no step of the last few tells its samples apart: rewards below 0 or above 1 may, and teach then."""
+    smallest, largest = latest(training, "reward_min", SMOKE), latest(training, "reward_max", SMOKE)
+    return smallest is not None and smallest == largest
 
 
 def no_signal(training, evaluations, facts) -> Verdict | None:

@@ -7,7 +7,7 @@ from rft.runs.verdict import Verdict, column, graded, latest, mean, trend
 
 SUSTAINED = 3  # steps: one bad step is noise, three in a row are a state
 GRADIENT_BOUND = 100.0  # smoke-test table: above it the learning rate is too high
-GRADIENT_FLOOR = 50.0  # times the first step's
+GRADIENT_FLOOR = 50.0  # times the first step's that is not 0
 MISMATCH_WARN, MISMATCH_BAD = 2.0, 4.0  # times the first step's
 MISMATCH_USUAL = 0.018  # nats a token, a good mean for gpt-oss; growth far below it is rounding
 GIB = 2**30
@@ -94,12 +94,14 @@ def gradient(training, evaluations, facts) -> Verdict | None:
     norms = column(training, "grad_norm")
     if not norms:
         return None
-    last, floor = norms[-SUSTAINED:], norms[0]
+    last, usual = norms[-SUSTAINED:], HEALTHY["grad_norm"].high
+    # A step whose groups all lack variance has a norm of 0, and is nothing to compare with.
+    floor = next((norm for norm in norms if norm), 0.0)
     sustained = len(last) == SUSTAINED
     bad = sustained and min(last) > GRADIENT_BOUND
-    # Norms below 1 are not even clipped: they are far above the floor where the first step had little to learn from.
-    beyond = sustained and len(norms) > SUSTAINED and min(last) > max(GRADIENT_FLOOR * floor, 1.0)
-    high = last[-1] > HEALTHY["grad_norm"].high
+    # Healthy norms are far above the floor where the first step had little to learn from.
+    beyond = sustained and len(norms) > SUSTAINED and min(last) > max(GRADIENT_FLOOR * floor, usual)
+    high = last[-1] > usual
     reason = f"last gradient norms {_list(last)}, first {floor:.3g}"
     numbers = {"last": last, "first": floor, "bounds": [GRADIENT_BOUND, GRADIENT_FLOOR * floor]}
     return graded(bad or beyond, high, reason, numbers, f"{LOWER_LR}, or lengthen --lr_warmup_ratio")
@@ -215,7 +217,7 @@ def rounding(training, evaluations, facts) -> Verdict | None:
 
 
 def disk(training, evaluations, facts) -> Verdict | None:
-    """Less room than 1 GiB or two checkpoints where the run writes: a full disk loses the run, not only a file."""
+    """Less room than 1 GiB or the next checkpoint where the run writes: a full disk loses the run, not only a file."""
     places = facts.get("disk")
     if not places:
         return None

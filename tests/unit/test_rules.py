@@ -79,13 +79,19 @@ CASES = [
     ("zero_reward", steps(5, reward_max=late(1.0, 0.0, 5), reward_mean=0.01), "warn"),
     ("zero_reward", steps(4, reward_max=0.0, reward_mean=0.0), None),
     ("full_reward", steps(5, reward_min=1.0, reward_mean=1.0), "bad"),
+    ("zero_reward", steps(5, reward_min=-1.0, reward_max=0.0, reward_mean=-0.4), "warn"),  # 0 is the best, and learned
+    ("zero_reward", steps(5, reward_min=-1.0, reward_max=-1.0, reward_mean=-1.0), "bad"),
     ("full_reward", steps(5, reward_min=0.0, reward_mean=0.99), "warn"),
+    ("full_reward", steps(5, reward_min=1.0, reward_max=2.0, reward_mean=1.4), "warn"),  # a bonus on top
     ("no_signal", steps(5, group_zero_variance_share=1.0), "bad"),
     ("no_signal", steps(5, group_zero_variance_share=0.8), "warn"),
     ("gradient", steps(3, grad_norm=101.0), "bad"),
     ("gradient", steps(3, grad_norm=late(101.0, 1.0, 2)), "warn"),
     ("gradient", steps(4, grad_norm=late(60.0, 1.0, 2)), "bad"),
     ("gradient", steps(4, grad_norm=late(0.9, 0.01, 2)), "ok"),  # 90 times the first, and not even clipped
+    ("gradient", steps(4, grad_norm=late(2.0, 0.0, 2)), "ok"),  # the first step's groups had no variance
+    ("gradient", steps(4, grad_norm=late(49.0, 0.1, 2)), "ok"),
+    ("gradient", steps(5, grad_norm=lambda s: {1: 0.0, 2: 1.0}.get(s, 60.0)), "bad"),
     ("mismatch", steps(4, mismatch_abs_mean=late(0.05, 0.02, 2)), "warn"),
     ("mismatch", steps(4, mismatch_abs_mean=late(0.09, 0.02, 2)), "bad"),
     ("mismatch", steps(4, mismatch_abs_mean=late(0.09, 0.02, 3)), "ok"),
@@ -188,6 +194,8 @@ def test_stop_rules_are_read_from_left_to_right():
     assert chosen("off") == set() and chosen("all") == set(RULES)
     assert chosen("default") == default == chosen("off,default")
     assert chosen("default,-disk,truncation") == default - {"disk"} | {"truncation"}
+    assert chosen("-ood_decline") == chosen("default,-ood_decline") == default - {"ood_decline"}
+    assert chosen(" -disk,-mismatch,format") == default - {"disk", "mismatch"} | {"format"}
     assert chosen("disk, mismatch") == {"disk", "mismatch"}
     for words, wrong in (
         ("trunction", "'trunction'"),
