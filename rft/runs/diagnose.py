@@ -12,8 +12,9 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
+from rft.hooks.metrics import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
 from rft.runs import disk
+from rft.runs.memory import marked_processes
 from rft.runs.metrics import metrics_dir, read_jsonl
 from rft.runs.rules import RULES, findings, judge
 from rft.runs.verdict import Verdict
@@ -55,7 +56,7 @@ def diagnose(run: Path) -> dict:
     if not training:
         raise ValueError(f"{run}: found no step in {TRAINING_FILE}, wanted one; {NO_STEPS}")
     manifest = read_object(run / "run.json")
-    facts = {} if (run / "result.json").is_file() or "stopped" in manifest else {"disk": written_places(run, manifest)}
+    facts = {"disk": written_places(run, manifest)} if lives(run) else {}
     verdicts = judge(training, read_jsonl(place / EVAL_FILE), facts)
     return {
         "run": str(run),
@@ -66,7 +67,7 @@ def diagnose(run: Path) -> dict:
         "not_judged": [name for name in RULES if name not in {verdict.rule for verdict in verdicts}],
         "stopped": manifest.get("stopped"),
         "best": read_object(run / "best.json") or None,
-        "decisions": read_jsonl(place / "decisions.jsonl"),
+        "decisions": read_jsonl(place / DECISIONS_FILE),
     }
 
 
@@ -80,6 +81,11 @@ def read_object(file: Path) -> dict:
         return json.loads(file.read_bytes()) if file.is_file() else {}
     except ValueError as error:
         raise ValueError(f"{file}: not JSON ({error}); wanted the file as the run wrote it; move it away") from None
+
+
+def lives(run: Path) -> bool:
+    """Whether processes of the run live on this machine; of a run that is over, the disk here says nothing."""
+    return any(marked_processes(name) for name in {str(run.absolute()), str(run.resolve())})
 
 
 def written_places(run: Path, manifest: dict) -> list[dict]:

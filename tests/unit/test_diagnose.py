@@ -3,16 +3,18 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rft.hooks import early_stop
-from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE, log_evaluation, log_training_step
+from rft.hooks.metrics import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE, log_evaluation, log_training_step, rewind
 from rft.hooks.run_files import append_line, replace_json
 from rft.runs import disk
 from rft.runs.diagnose import diagnose
@@ -75,10 +77,13 @@ def test_bad_use_is_status_2(tmp_path):
     assert command().returncode == 2
 
 
-def test_a_finished_run_is_not_asked_about_its_disk(run, monkeypatch):
+def test_the_disk_is_judged_while_processes_of_the_run_live(run, monkeypatch):
+    """Of an old run, or one that was copied here, this machine's disk says nothing."""
     monkeypatch.setattr(disk, "places", lambda *_: [{"path": "/", "free": 0, "need": 0}])
-    assert diagnose(run)["findings"] == ["disk"]
-    (run / "result.json").write_text("{}")
+    assert diagnose(run)["findings"] == []
+    with subprocess.Popen(["sleep", "600"], env={**os.environ, "RFT_RUN_DIR": str(run)}) as process:
+        assert diagnose(run)["findings"] == ["disk"]
+        process.kill()
     assert diagnose(run)["findings"] == []
 
 
@@ -100,8 +105,8 @@ def test_a_kill_at_any_byte_leaves_files_that_every_reader_opens(tmp_path_factor
 
 def test_a_run_killed_at_any_byte_can_be_diagnosed_and_goes_on(run):
     """Every byte of the last line of each file."""
-    append_line(run / early_stop.FILE, json.dumps({"global_step": 6, "rule": "disk", "action": "watch"}) + "\n")
-    for name in (TRAINING_FILE, EVAL_FILE, early_stop.FILE):
+    append_line(run / DECISIONS_FILE, json.dumps({"global_step": 6, "rule": "disk", "action": "watch"}) + "\n")
+    for name in (TRAINING_FILE, EVAL_FILE, DECISIONS_FILE):
         whole = (run / name).read_bytes()
         start = whole[:-1].rfind(b"\n") + 1
         for cut in range(start, len(whole) + 1):
@@ -139,13 +144,13 @@ def test_every_decision_is_written_once(run):
     log_training_step(9, {"reward_mean": 0.4, "grad_norm": 61.0, "truncated": 0.9})
     stopped = early_stop.decide(options(run), 9)
     assert stopped["rule"] == "gradient" and stopped["global_step"] == 9 and "learning_rate" in stopped["change"]
-    decisions = [(d["global_step"], d["rule"], d["level"], d["action"]) for d in read_jsonl(run / early_stop.FILE)]
+    decisions = [(d["global_step"], d["rule"], d["level"], d["action"]) for d in read_jsonl(run / DECISIONS_FILE)]
     assert sorted(decisions) == [
         (7, "gradient", "warn", "watch"), (7, "spikes", "warn", "watch"), (8, "truncation", "warn", "watch"),
         (9, "gradient", "bad", "stop"),
     ]  # fmt: skip
-    assert {"reason", "numbers"} <= read_jsonl(run / early_stop.FILE)[0].keys()
-    assert diagnose(run)["decisions"] == read_jsonl(run / early_stop.FILE)
+    assert {"reason", "numbers"} <= read_jsonl(run / DECISIONS_FILE)[0].keys()
+    assert diagnose(run)["decisions"] == read_jsonl(run / DECISIONS_FILE)
 
 
 def test_gates(run):
@@ -153,7 +158,7 @@ def test_gates(run):
     for step in (7, 8, 9):
         log_training_step(step, {"grad_norm": 0.0})
     assert early_stop.decide(options(run, stop_rules="off"), 9) is None
-    assert not (run / early_stop.FILE).exists()
+    assert not (run / DECISIONS_FILE).exists()
     assert early_stop.decide(options(run, actor_learning_rate=0), 9) is None
     assert early_stop.decide(options(run, freezing_actor_steps=6), 9) is None
     assert early_stop.decide(options(run, stop_rules="default,-frozen_weights"), 9) is None
@@ -177,5 +182,35 @@ def test_checkpoints_tell_what_the_next_one_needs(tmp_path):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "weights").write_bytes(b"0" * size)
     (place,) = disk.places(tmp_path, [tmp_path / "not" / "yet" / "there"])
-    assert place["need"] == 1060 and place["path"] == str(tmp_path) and place["free"] > 0
+    assert place["need"] == 583 and place["path"] == str(tmp_path) and place["free"] > 0
     assert disk.checkpoint_bytes(tmp_path / "absent") == 0
+
+
+def test_a_checkpoint_may_vanish_while_it_is_measured(tmp_path, monkeypatch):
+    """Another process removes the oldest while the folders are compared, and a file of the newest."""
+    for name, size in (("global_step1_hf", 7), ("global_step2_hf", 30)):
+        (tmp_path / name / "folder").mkdir(parents=True)
+        (tmp_path / name / "weights").write_bytes(b"0" * size)
+        (tmp_path / name / "folder" / "config").write_bytes(b"0")
+    os.utime(tmp_path / "global_step1_hf", (0, 0))
+    vanishing, stat = ("global_step1_hf", "config"), Path.stat
+
+    def removed_first(path, **options):
+        if path.name in vanishing:
+            shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.unlink(path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", removed_first)
+    assert disk.checkpoint_bytes(tmp_path) == 30
+
+
+def test_a_run_that_goes_on_was_not_stopped(run):
+    """At a normal end in the same directory, and already when it is resumed from a checkpoint."""
+    manifest, stopped = json.loads((run / "run.json").read_text()), {"global_step": 4, "rule": "disk", "reason": "full"}
+    early_stop.finish(options(run), None)
+    for go_on in (lambda: early_stop.finish(options(run), None), lambda: rewind(4)):
+        with pytest.raises(SystemExit):
+            early_stop.finish(options(run), stopped | {"change": "free some"})
+        assert diagnose(run)["stopped"]["rule"] == "disk"
+        go_on()
+        assert json.loads((run / "run.json").read_text()) == manifest
