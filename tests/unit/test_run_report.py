@@ -512,6 +512,8 @@ def test_places_of_one_run_are_not_taken_for_another_s(make, monkeypatch, tmp_pa
     monkeypatch.setenv("METRICS_LOG_DIR", str(one))
     monkeypatch.setenv("SAMPLES_LOG_DIR", str(one / "samples"))
     (two / "training_metrics.jsonl").unlink()
+    assert len(report.load_all([two])[0].training) == 0  # its evaluations are there, so the variable is another run's
+    (two / "eval_metrics.jsonl").unlink()
     assert [len(run.training) for run in report.load_all([one, two])] == [3, 0]
     assert len(report.load_all([two])[0].training) == 3  # alone, the variable can only mean this run
 
