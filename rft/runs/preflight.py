@@ -118,7 +118,7 @@ def check_resources(args: argparse.Namespace, config: dict, run_dir: Path, promp
     """GPUs, memory and disks against what the run will take."""
     gpus = memory.read_gpus()
     alone = "RAY_ADDRESS" not in os.environ or software.OWN_CLUSTER in os.environ
-    yield from batches.check_devices(args, config, len(gpus) if gpus and alone else None)
+    yield from batches.check_devices(args, config, len(gpus) if gpus is not None and alone else None)
     yield from memory.check_gpu_memory(args, config, gpus)
     yield from memory.check_host_memory(args, config)
     yield from disk.check_disk(args, config, run_dir, prompts.count or 0, prompts.eval_count)

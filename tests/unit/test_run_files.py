@@ -129,9 +129,11 @@ def test_training_command_is_checked_before_anything_starts(tmp_path):
     data.write_text('{"input": [{"role": "user", "content": "1 + 1"}], "label": "2"}\n')
     command = ["--pretrain", str(model), "--prompt_data", str(data), "--label_key", "label", "--apply_chat_template"]
     check_command(command)
+    check_command([*command, "--prompt_data", f"{data}, {data}", "--eval_dataset", f"{data},hub/name"])
     for overrides, message in (
         (["--pretrain", str(tmp_path)], "no config.json"),
         (["--prompt_data", str(tmp_path / "absent.jsonl")], "found no prompt file"),
+        (["--eval_dataset", f"{data},{tmp_path}/none.jsonl"], "found no prompt file .*none.jsonl"),
         (["--label_key", "answer"], "line 1: field 'answer' is empty"),
         (["--input_key", "question"], "field 'question' is None, wanted a list"),
         (["--remote_rm_url", str(tmp_path / "reward.py")], "found no file"),
