@@ -74,6 +74,7 @@ def check_all(args: argparse.Namespace, run_dir: Path, also_evaluated: str = "")
     yield from software.check_versions()
     model_lines = model.check_model(args)
     yield from model_lines
+    yield from model.check_resume(args)
     prompts = data.read_prompts(args, also_evaluated)
     yield from prompts.lines
     yield from model.check_reward(args)

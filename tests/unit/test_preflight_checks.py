@@ -333,6 +333,20 @@ def test_model_directory(tmp_path, checkpoint):
     refused(model.check_model(options(f"--pretrain {tmp_path}")), "found model_type 'qwen2'", "--pretrain DIR")
 
 
+def test_going_on_needs_a_checkpoint(tmp_path):
+    args = options(f"--ckpt_path {tmp_path}")
+    assert model.check_resume(args) == []
+    args.load_checkpoint = True
+    refused(model.check_resume(args), f"no complete checkpoint in {tmp_path}", "RUN_DIR=")
+    (tmp_path / "_actor" / "global_step4").mkdir(parents=True)
+    refused(model.check_resume(args), f"no complete checkpoint in {tmp_path}", "RUN_DIR=")  # killed in its first save
+    (tmp_path / "_actor" / "latest").write_text("global_step4")
+    (line,) = model.check_resume(args)
+    assert line.verdict == GO and "global_step4" in line.measured
+    (tmp_path / "_actor" / "global_step4").rmdir()
+    refused(model.check_resume(args), f"no complete checkpoint in {tmp_path}", "RUN_DIR=")
+
+
 # --- disk and memory ---
 
 
@@ -372,6 +386,9 @@ def test_what_is_planned(tmp_path, checkpoint, monkeypatch):
     # 24 steps make four checkpoints; two are kept and a third stands beside them while it is written
     assert sizes["checkpoints"] == 3 * (7 * adapter) + 3 * (adapter + tokenizer)
     assert sizes["samples"] == 4 * 256 * (160 * disk.BYTES_A_TOKEN + disk.BYTES_A_SAMPLE)
+    args.eval_dataset, args.eval_steps = "E.jsonl", 6  # a new best stands beside the former one while it is written
+    kept = {name: size for name, _, size in disk.planned(args, CONFIG_20B, tmp_path, 768, 0)}["checkpoints"]
+    assert kept == sizes["checkpoints"] + 2 * (adapter + tokenizer)
     without = {n: s for n, _, s in disk.planned(options(f"--pretrain {checkpoint}"), CONFIG_20B, tmp_path, 768, 0)}
     assert without["checkpoints"] == without["samples"] == 0
 
