@@ -64,14 +64,23 @@ def _checked(name: str, path: Path, base: Path | None) -> Model:
                 f"the adapter adapts {layer['name']} of shape {wanted}, the base in {found} has "
                 f"{shape or 'no such weight'}; wanted the base it was trained on; name it with --base"
             )
-    run = path.resolve().parent / "run.json"
-    digest = json.loads(run.read_text()).get("inputs", {}).get(str(recorded)) if run.is_file() else None
+    run = manifest_of(path)
+    digest = json.loads(run.read_text()).get("inputs", {}).get(str(recorded)) if run else None
     if digest not in (None, content(found)):
         raise ValueError(
             f"the base in {found} is not the one that {run} records ({content(found)[:12]}, wanted {digest[:12]}); "
             "put the trained one back, or name it with --base"
         )
     return Model(name, path, "adapter", found)
+
+
+def manifest_of(adapter: Path) -> Path | None:
+    """run.json of the run that trained an adapter: RUN/adapter, or RUN/checkpoints/best_step<N>_hf.
+
+    As the path is written first, since RUN/adapter may be a link to a place outside of the run.
+    """
+    folders = [*adapter.absolute().parents[:2], *adapter.resolve().parents[:2]]
+    return next((folder / "run.json" for folder in folders if (folder / "run.json").is_file()), None)
 
 
 @cache

@@ -51,7 +51,7 @@ def diagnose(run: Path) -> dict:
     Raises:
         ValueError: the directory holds no step of a training, or a complete line of its files is no JSON.
     """
-    place = metrics_dir(run) if not (run / TRAINING_FILE).is_file() else run
+    place = metrics_dir(run)
     training = read_jsonl(place / TRAINING_FILE)
     if not training:
         raise ValueError(f"{run}: found no step in {TRAINING_FILE}, wanted one; {NO_STEPS}")

@@ -30,7 +30,8 @@ def check_command(command: list[str]) -> None:
     args, _ = parser.parse_known_args(command)
     if args.pretrain:
         require_gpt_oss(args.pretrain)
-    for path in filter(None, (args.prompt_data, args.eval_dataset)):
+    names = f"{args.prompt_data or ''},{args.eval_dataset or ''}".split(",")  # each of the two may name several
+    for path in filter(None, map(str.strip, names)):
         check_prompts(Path(path), args.input_key, args.label_key, list if args.apply_chat_template else str)
     if args.remote_rm_url and args.remote_rm_url.endswith(".py") and not Path(args.remote_rm_url).is_file():
         raise ValueError(

@@ -4,15 +4,29 @@ import json
 import os
 from pathlib import Path
 
+from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
+
 
 def metrics_dir(run_dir: Path) -> Path:
-    """Where the run's metrics are: `METRICS_LOG_DIR`, else the run directory."""
+    """Where the run's metrics are: its directory where that holds them, else `METRICS_LOG_DIR`.
+
+    In this order, since the variable may be another run's, and launchers link what is elsewhere into the directory.
+    """
+    if any((run_dir / name).is_file() for name in (TRAINING_FILE, EVAL_FILE)):
+        return run_dir
     return Path(os.environ.get("METRICS_LOG_DIR") or run_dir)
 
 
 def samples_dir(run_dir: Path) -> Path:
-    """Where the run's samples are: `SAMPLES_LOG_DIR`, else `samples` in the run directory."""
-    return Path(os.environ.get("SAMPLES_LOG_DIR") or run_dir / "samples")
+    """Where the run's samples are: `samples` in its directory where that is there, else `SAMPLES_LOG_DIR`."""
+    own = run_dir / "samples"
+    return own if own.is_dir() else Path(os.environ.get("SAMPLES_LOG_DIR") or own)
+
+
+def spike_log(run_dir: Path) -> Path:
+    """Where the run's spikes are logged: `spike_log.jsonl` beside its metrics, else `SPIKE_LOG_PATH`."""
+    own = metrics_dir(run_dir) / "spike_log.jsonl"
+    return own if own.is_file() else Path(os.environ.get("SPIKE_LOG_PATH") or own)
 
 
 def read_jsonl(path: str | Path) -> list[dict]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
 from rft.runs.healthy import HEALTHY
 from rft.runs.memory import marked_processes
-from rft.runs.metrics import metrics_dir
+from rft.runs.metrics import metrics_dir, spike_log
 from rft.runs.progress import total_steps, train_options
 
 MARKS = ("run.json", "phases.jsonl", TRAINING_FILE, EVAL_FILE)  # one of them makes a directory a run
@@ -99,7 +99,7 @@ def read_state(run: Path, before: State | None = None) -> State:
         training=follow(metrics / TRAINING_FILE, "global_step", before and before.training, TRAINING_NAMES),
         evaluations=follow(metrics / EVAL_FILE, "global_step", before and before.evaluations),
         decisions=follow(metrics / "decisions.jsonl", "global_step", before and before.decisions),
-        spikes=last_spikes(Path(os.environ.get("SPIKE_LOG_PATH") or metrics / "spike_log.jsonl")),
+        spikes=last_spikes(spike_log(run)),
         result=read_json(run / "result.json"),
         best=read_json(run / "best.json"),
         peak_gb=number(read_json(run / "memory.json").get("peak_gb")),

@@ -1,6 +1,7 @@
 """Go or no-go: look at everything that a training command needs, in seconds, before Ray and two models are started.
 
-    python -m rft.runs.preflight [--json] --run-dir DIR -- python -m openrlhf.cli.train_ppo_ray --pretrain …
+    python -m rft.runs.preflight [--json] --run-dir DIR [--also-evaluated FILE] -- \\
+        python -m openrlhf.cli.train_ppo_ray --pretrain …
 
 Prints one page, a line a check: verdict, measured value, repair. Leaves it as DIR/preflight.json where DIR exists.
 Exit status 0 go (warnings included), 1 no-go, 2 bad use.
@@ -33,12 +34,19 @@ from rft.runs.checks import (
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m rft.runs.preflight",
-        usage="%(prog)s [--json] --run-dir DIR -- COMMAND …",
+        usage="%(prog)s [--json] --run-dir DIR [--also-evaluated FILE] -- COMMAND …",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print the page as JSON")
     parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="the run directory")
+    parser.add_argument(
+        "--also-evaluated",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="problems that the policy is evaluated on outside the loop; several: separated by commas, or given again",
+    )
     given = sys.argv[1:] if arguments is None else arguments
     place = given.index("--") if "--" in given else len(given)
     options = parser.parse_args(given[:place])
@@ -48,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    result = list(check_all(args, options.run_dir))
+    result = list(check_all(args, options.run_dir, ",".join(options.also_evaluated)))
     document = as_document(result, time.monotonic() - started)
     if options.run_dir.is_dir():
         write(options.run_dir / "preflight.json", document)
@@ -59,14 +67,15 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if document["go"] else 1
 
 
-def check_all(args: argparse.Namespace, run_dir: Path) -> Iterator[Line]:
+def check_all(args: argparse.Namespace, run_dir: Path, also_evaluated: str = "") -> Iterator[Line]:
     """Every line of the page, in its order."""
     yield from software.check_patches()
     yield from software.check_nodes()
     yield from software.check_versions()
     model_lines = model.check_model(args)
     yield from model_lines
-    prompts = data.read_prompts(args)
+    yield from model.check_resume(args)
+    prompts = data.read_prompts(args, also_evaluated)
     yield from prompts.lines
     yield from model.check_reward(args)
     sizes = batches.check_sizes(args)
@@ -110,7 +119,7 @@ def check_resources(args: argparse.Namespace, config: dict, run_dir: Path, promp
     """GPUs, memory and disks against what the run will take."""
     gpus = memory.read_gpus()
     alone = "RAY_ADDRESS" not in os.environ or software.OWN_CLUSTER in os.environ
-    yield from batches.check_devices(args, config, len(gpus) if gpus and alone else None)
+    yield from batches.check_devices(args, config, len(gpus) if gpus is not None and alone else None)
     yield from memory.check_gpu_memory(args, config, gpus)
     yield from memory.check_host_memory(args, config)
     yield from disk.check_disk(args, config, run_dir, prompts.count or 0, prompts.eval_count)

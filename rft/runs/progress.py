@@ -107,6 +107,10 @@ def _under_way(state, step: float, phases: list[str]) -> Status:
     if not state.training.records:
         word = "starting" if state.manifest else "preparing" if phases else "waiting"
         last = f"; last finished: {phases[-1]}" if phases else ""
+        changed = max(state.phases.modified or 0, state.log_modified or 0)
+        if phases and state.processes == 0 and state.now - changed > STALL_SECONDS:
+            # As in the preflight: a launcher closes its last phase however it ends.
+            return Status("ended early", "bad", "before the first step" + last + _absent(state), True)
         return Status(word, "busy", "no step yet" + last + _absent(state))
     every = state.options.eval_steps
     evaluated = state.evaluations.records and state.evaluations.records[-1]["global_step"] >= step

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rft.evals.page import environment
 from rft.runs import report_charts, report_config, report_samples, report_verdict
+from rft.runs.eval_names import problems_metric
 from rft.runs.report_data import Run, dicts, load, number
 
 HERE = Path(__file__).parent
@@ -183,13 +184,20 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def problems_in_loop(run: Run) -> dict[int, int]:
-    """Number of problems of the evaluation at each step, from its saved samples; empty where several sets share it."""
+def problems_in_loop(run: Run) -> dict[tuple[float, str], int]:
+    """Number of problems by step and metric, for the shares of problems among an evaluation's metrics.
+
+    The evaluation says it; older ones leave it to their saved samples, and unknown where several sets share those.
+    """
     known = {}
     for record in run.loop:
-        file = run.samples_path / f"eval_samples_step{int(record['global_step'])}.jsonl"
-        if sum(name.endswith(report_charts.PASS_AT_1) for name in record) == 1 and file.is_file():
-            known[record["global_step"]] = file.read_bytes().count(b"\n")
+        step, shares = record["global_step"], [name for name in record if report_charts.is_share(name)]
+        file = run.samples_path / f"eval_samples_step{int(step)}.jsonl"
+        for name in shares:
+            if logged := number(record.get(problems_metric(name))):
+                known[step, name] = round(logged)
+            elif len(shares) == 1 and name.endswith(report_charts.PASS_AT_1) and file.is_file():
+                known[step, name] = file.read_bytes().count(b"\n")
     return known
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+from rft.runs.eval_names import parse
 from rft.runs.healthy import HEALTHY, is_healthy
 from rft.runs.report_data import Run, number
 from rft.stats import wilson_interval
@@ -47,23 +48,29 @@ def others(runs: list[Run]) -> list[dict]:
     return found
 
 
-def loop_charts(runs: list[Run], sizes: list[dict[int, int]]) -> list[dict]:
-    """Evaluations in the loop, one chart a metric.
+def is_share(name: str) -> bool:
+    """Whether a metric of an evaluation in the loop is a share of problems, and so has an interval."""
+    found = parse(name)
+    return found is not None and ("_pass@" in found[1] or found[1] == "pass1")
+
+
+def loop_charts(runs: list[Run], sizes: list[dict[tuple[float, str], int]]) -> list[dict]:
+    """Evaluations in the loop, one chart a metric; the numbers of problems are no metric.
 
     Args:
-        sizes: for each run, number of problems by step, where it is known; a pass@1 then has Wilson's interval.
+        sizes: for each run, number of problems by step and metric, where it is known; it then has Wilson's interval.
     """
-    names = sorted({key for run in runs for r in run.loop for key in r if key != "global_step" and points([r], key)})
+    keys = {key for run in runs for r in run.loop for key in r if points([r], key)} - {"global_step"}
+    names = sorted(key for key in keys if not key.endswith("_problems"))
     found = []
     for name in names:
         curves, whiskers = [points(run.loop, name) for run in runs], []
         for curve, known in zip(curves, sizes, strict=True):
-            single = name.endswith(PASS_AT_1)
             whiskers.append(
                 [
-                    (step, *wilson_interval(round(value * known[step]), known[step]))
+                    (step, *wilson_interval(round(value * n), n))
                     for step, value in curve
-                    if single and known.get(step) and 0 <= value <= 1
+                    if (n := known.get((step, name), 0)) > 0 and 0 <= value <= 1
                 ]
             )
         drawn = chart(name, curves, step_range(runs), whiskers=whiskers)

@@ -44,8 +44,7 @@ def load(run_dir: Path, alone: bool = True) -> Run:
     Raises ValueError where the directory does not exist or holds nothing of a run.
     """
     path = run_dir.resolve()
-    metrics = path if not alone or (path / TRAINING_FILE).is_file() else metrics_dir(path)
-    samples = path / "samples" if not alone or (path / "samples").is_dir() else samples_dir(path)
+    metrics, samples = (metrics_dir(path), samples_dir(path)) if alone else (path, path / "samples")
     if not path.is_dir() or not (any((path / name).exists() for name in KNOWN) or (metrics / TRAINING_FILE).is_file()):
         found = "nothing of a run in it" if path.is_dir() else "no such directory"
         raise ValueError(f"{run_dir}: found {found}; wanted a run directory, runs/LAUNCHER/TIME; correct the path")

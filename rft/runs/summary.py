@@ -78,12 +78,16 @@ def agreement_with_loop(run_dir: Path, after: dict, last_step: int) -> dict | No
 
     Returns:
         `problems` in both, and `differences` between them, one text each; None where the last step was not evaluated in
-        the loop. A loop that evaluates a part of the problems only is no difference.
+        the loop. A loop that evaluates a part of the problems only is no difference. Where nothing can be compared
+        (another dataset, or a template that dates its prompts and a midnight between both) a `note` says why.
     """
     file = samples_dir(run_dir) / f"eval_samples_step{last_step}.jsonl"
     if not file.is_file():
         return None
-    problems, differences = compare_files(file, after)
+    try:
+        problems, differences = compare_files(file, after)
+    except ValueError as error:
+        return {"problems": 0, "differences": [], "note": str(error)}
     both = [one for one in differences if one.training is not None]
     return {"problems": problems, "differences": [f"{one.problem}: {one.cause}" for one in both]}
 
@@ -117,7 +121,9 @@ def print_rest(run_dir: Path, result: dict) -> None:
     console = wide_console()
     if loop := result["loop"]:
         differences = loop["differences"]
-        console.print(f"in the loop and post hoc: {len(differences)} of {loop['problems']} problems differ")
+        count = f"{len(differences)} of {loop['problems']} problems differ"
+        found = f"not compared, {loop['note']}" if "note" in loop else count
+        console.print(f"in the loop and post hoc: {found}", markup=False, soft_wrap=True)
         for difference in differences:
             console.print(f"  {difference}", markup=False, soft_wrap=True)
     console.print("seconds: " + ", ".join(f"{phase} {seconds:.0f}" for phase, seconds in result["seconds"].items()))

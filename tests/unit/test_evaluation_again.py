@@ -12,6 +12,7 @@ from rft.evals.files import read_results, regrade
 from rft.evals.prompts import digest
 from rft.evals.regression import averages, compare_files
 from rft.evaluation import graded, summarize
+from rft.runs.summary import agreement_with_loop, print_rest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "<|start|>user<|message|>sum {}<|end|><|start|>assistant"
@@ -130,6 +131,17 @@ def command(monkeypatch, capsys):
         return status, *capsys.readouterr()
 
     return run
+
+
+def test_summary_of_a_run_says_where_loop_and_post_hoc_have_no_prompt_in_common(tmp_path, capsys):
+    """Another --eval_dataset, or a template that dates its prompts: no reason to end without result.json."""
+    write_lines(tmp_path / "samples" / "eval_samples_step2.jsonl", [training_line(9, 9, 1.0)])
+    loop = agreement_with_loop(tmp_path, posthoc({0: 0}), 2)
+    assert (loop["problems"], loop["differences"]) == (0, []) and "no prompt is in both" in loop["note"]
+    print_rest(tmp_path, {"loop": loop, "seconds": {}, "peak_gb": None})
+    assert "in the loop and post hoc: not compared, no prompt is in both" in capsys.readouterr().out
+    write_lines(tmp_path / "samples" / "eval_samples_step2.jsonl", [training_line(0, 0, 1.0)])
+    assert agreement_with_loop(tmp_path, posthoc({0: 0}), 2) == {"problems": 1, "differences": []}
 
 
 def test_regression_command_tells_by_its_status(tmp_path, command):

@@ -123,8 +123,13 @@ def test_adapter_whose_base_was_changed_after_training_is_refused(base, tmp_path
     for file in base.iterdir():
         (other / file.name).write_bytes(file.read_bytes())
     (other / "generation_config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"is not the one that .*run.json records"):
-        checked([("tuned", adapter)], other)
+    best = write_adapter(run / "checkpoints" / "best_step4_hf", base)
+    write_adapter(tmp_path / "outputs" / "adapter", base)
+    (run / "linked").symlink_to(tmp_path / "outputs" / "adapter")
+    for place in (adapter, best, run / "linked"):
+        with pytest.raises(ValueError, match=r"is not the one that .*run/run.json records"):
+            checked([("tuned", place)], other)
+    assert checked([("tuned", tmp_path / "outputs" / "adapter")], other)  # of no run that is known
 
 
 def test_adapter_is_its_tensors_and_scaling(base, tmp_path):

@@ -167,6 +167,18 @@ def test_run_that_died_or_hangs_is_said_so(tmp_path):
     assert status(later).word == "training"  # taken up again with --load_checkpoint
 
 
+def test_run_that_never_trained_is_ended_once_nothing_of_it_lives(tmp_path):
+    run = write_run(tmp_path / "run", steps=0)
+    (run / "run.json").unlink()
+    state = read_state(run)._replace(processes=0)
+    assert status(state._replace(now=state.now + 50)).word == "preparing"
+    late = state._replace(now=state.now + 70)
+    assert status(late)[0] == "ended early" and status(late).ended
+    assert "before the first step; last finished: set-up; no process of it on this machine" in text(late)
+    assert status(late._replace(processes=1)).word == "preparing"
+    assert status(late._replace(log_modified=late.now)).word == "preparing"
+
+
 def test_file_is_read_on_from_where_it_was(tmp_path):
     file = tmp_path / "m.jsonl"
     file.write_bytes(b'{"global_step": 1, "reward": 0.5}\n{"global_step": 2, "rew')

@@ -221,6 +221,38 @@ def test_decontamination(files, tmp_path):
     refused(read(*files).lines, "is not the file that sft_manifest.json describes", "make the file again")
 
 
+def test_sets_that_only_the_before_after_verdict_reads_are_looked_at(run, files, tmp_path):
+    train, _ = files
+    posthoc = write(tmp_path / "posthoc.jsonl", [problem("7 + 1 = ?", "8"), problem("70 + 9 = ?", "79")])
+    directory, words = run
+    given = ["--run-dir", str(directory), "--also-evaluated", str(posthoc), "--", *words]
+    assert preflight.main(given) == 1
+    found = {line["name"]: line for line in json.loads((directory / "preflight.json").read_text())["checks"]}
+    assert found["data"]["measured"] == "64 training prompts, 8 for evaluation in the loop, 2 outside it"
+    assert found["overlap"]["verdict"] == NO_GO and "posthoc.jsonl" in found["overlap"]["measured"]
+    assert page(run)["go"]
+    two = data.read_prompts(options(f"--prompt_data {train}"), f"{posthoc},{tmp_path}/none.jsonl")
+    refused(two.lines, "none.jsonl: found no file", "python -m rft.data check")
+    assert two.eval_count == 0
+
+
+def test_a_part_of_a_clean_set_is_clean_where_the_whole_lies_beside_it(files, tmp_path):
+    train, whole = files
+    manifest = {
+        "files": {"train.jsonl": {"rows": 64, "sha256": file_sha256(train)}},
+        "decontamination": {"eval_sets": [identity(whole)]},
+    }
+    (tmp_path / data.MANIFEST).write_text(json.dumps(manifest))
+    rows = [json.loads(line) for line in whole.read_text().splitlines()]
+    part = write(tmp_path / "part.jsonl", rows[2:5])
+    assert verdicts(read(train, part).lines) == {GO}
+    write(part, [*rows[2:5], problem("90 + 9 = ?", "99")])
+    refused(read(train, part).lines, "not decontaminated against part.jsonl", f"--eval-set {part}", WARN)
+    write(part, rows[2:5])
+    write(whole, [*rows, problem("90 + 9 = ?", "99")])  # no longer the set that the manifest names
+    refused(read(train, part).lines, "not decontaminated against part.jsonl", f"--eval-set {part}", WARN)
+
+
 def test_a_curriculum_is_as_clean_as_its_parts(files, tmp_path):
     train, heldout = files
     curriculum = write(tmp_path / "easy.jsonl", [problem("1 + 1 = ?", "2")])

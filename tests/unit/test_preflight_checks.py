@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from preflight_options import changed, options, refused, verdicts
 
-from rft.runs import lr_schedule
+from rft.runs import lr_schedule, preflight
 from rft.runs.checks import GO, NO_GO, WARN, batches, command, disk, gigabytes, machine, memory, model, software
+from rft.runs.checks.data import Prompts
 
 CONFIG_20B = {
     "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_local_experts": 32,
@@ -59,6 +60,9 @@ def test_the_last_of_an_option_counts_and_defaults_are_filled_in():
         (["-m", command.MODULE, "--num_epiisodes", "3"], "num_epiisodes"),
         (["-m", command.MODULE, "--num_episodes", "many"], "invalid int value: 'many'"),
         (["-m", command.MODULE, "--kl_estimator", "k9"], "invalid choice: 'k9'"),
+        (["-m", command.MODULE, "--stop_rules", "ood"], "--stop_rules: found 'ood', wanted off"),
+        (["-m", command.MODULE, "--async_train", "--stop_rules", "all"], "cannot be stopped between two steps"),
+        (["-m", command.MODULE, "--eval_dataset", "a/x.jsonl,b/x.jsonl"], "found two sets named 'x'"),
     ],
 )
 def test_bad_commands_are_refused(words, message):
@@ -108,6 +112,12 @@ def test_gradients_that_are_left_over_are_a_warning():
 @pytest.mark.parametrize("name", ["rollout_batch_size", "micro_train_batch_size", "vllm_tensor_parallel_size"])
 def test_sizes_below_one_are_refused_before_anything_divides_by_them(name):
     refused(batches.check_sizes(options(f"--{name} 0")), f"--{name} 0: wanted 1 or more", "correct it")
+
+
+@pytest.mark.parametrize("name", ["eval_steps", "save_steps", "logging_steps"])
+def test_steps_of_zero_are_refused_before_the_trainer_divides_by_them(name):
+    refused(batches.check_sizes(options(f"--{name} 0")), f"--{name} 0: the trainer divides by it", "leave it out")
+    assert not batches.check_sizes(options(f"--{name} 1")) and not batches.check_sizes(options("--eval_steps -1"))
 
 
 def test_actors_that_ring_attention_cannot_split_are_refused():
@@ -181,6 +191,8 @@ def test_steps():
     refused(batches.check_steps(args, 32), "--save_steps 10: no checkpoint", "--save_steps 1", WARN)
     greedy = options("--eval_dataset E.jsonl --eval_steps 4 --eval_temperature 0 --eval_n_samples_per_prompt 8")
     refused(batches.check_steps(greedy, 768), "8 equal samples a prompt", "--eval_n_samples_per_prompt 1", WARN)
+    asynchronous = options("--eval_dataset E.jsonl --eval_steps 4 --async_train")
+    refused(batches.check_steps(asynchronous, 768), "no evaluation in the loop", "leave --async_train out", WARN)
     frozen = options("--freezing_actor_steps 100")
     refused(batches.check_steps(frozen, 768), "no update until then", "leave --freezing_actor_steps out", WARN)
     unrewarded = options("--eval_dataset E.jsonl --eval_steps 4")
@@ -321,6 +333,20 @@ def test_model_directory(tmp_path, checkpoint):
     refused(model.check_model(options(f"--pretrain {tmp_path}")), "found model_type 'qwen2'", "--pretrain DIR")
 
 
+def test_going_on_needs_a_checkpoint(tmp_path):
+    args = options(f"--ckpt_path {tmp_path}")
+    assert model.check_resume(args) == []
+    args.load_checkpoint = True
+    refused(model.check_resume(args), f"no complete checkpoint in {tmp_path}", "RUN_DIR=")
+    (tmp_path / "_actor" / "global_step4").mkdir(parents=True)
+    refused(model.check_resume(args), f"no complete checkpoint in {tmp_path}", "RUN_DIR=")  # killed in its first save
+    (tmp_path / "_actor" / "latest").write_text("global_step4")
+    (line,) = model.check_resume(args)
+    assert line.verdict == GO and "global_step4" in line.measured
+    (tmp_path / "_actor" / "global_step4").rmdir()
+    refused(model.check_resume(args), f"no complete checkpoint in {tmp_path}", "RUN_DIR=")
+
+
 # --- disk and memory ---
 
 
@@ -360,6 +386,9 @@ def test_what_is_planned(tmp_path, checkpoint, monkeypatch):
     # 24 steps make four checkpoints; two are kept and a third stands beside them while it is written
     assert sizes["checkpoints"] == 3 * (7 * adapter) + 3 * (adapter + tokenizer)
     assert sizes["samples"] == 4 * 256 * (160 * disk.BYTES_A_TOKEN + disk.BYTES_A_SAMPLE)
+    args.eval_dataset, args.eval_steps = "E.jsonl", 6  # a new best stands beside the former one while it is written
+    kept = {name: size for name, _, size in disk.planned(args, CONFIG_20B, tmp_path, 768, 0)}["checkpoints"]
+    assert kept == sizes["checkpoints"] + 2 * (adapter + tokenizer)
     without = {n: s for n, _, s in disk.planned(options(f"--pretrain {checkpoint}"), CONFIG_20B, tmp_path, 768, 0)}
     assert without["checkpoints"] == without["samples"] == 0
 
@@ -393,11 +422,29 @@ def test_gpus_are_read_from_nvidia_smi(nvidia_smi, monkeypatch):
     assert [gpu["free"] for gpu in memory.read_gpus()] == [80000 * 2**20, 500 * 2**20]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert len(memory.read_gpus()) == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5d3f0c1a")
+    assert len(memory.read_gpus()) == 2
     nvidia_smi("No devices were found", status=6)
     assert memory.read_gpus() is None
     monkeypatch.setenv("RFT_STACK", "cpu")
     nvidia_smi("0, 80000, 81559, NVIDIA H100")
     assert memory.read_gpus() is None
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_hidden_gpus_are_none_to_place_anything_on(nvidia_smi, monkeypatch, tmp_path, checkpoint, hidden):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    nvidia_smi("0, 80000, 81559, NVIDIA H100", "1, 80000, 81559, NVIDIA H100")
+    args = options(f"--pretrain {checkpoint} --save_path {tmp_path}/a --ckpt_path {tmp_path}/c")
+
+    def devices() -> list:
+        found = preflight.check_resources(args, CONFIG_20B, tmp_path, Prompts([], 64, 0, []))
+        return [line for line in found if line.name == "devices"]
+
+    assert verdicts(devices()) == {GO}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert memory.read_gpus() == []
+    refused(devices(), "2 GPUs wanted, 0 here", "--colocate_all_models")
 
 
 def gpus(free_gb: float, total_gb: float = 85.5) -> list[dict]:

@@ -11,7 +11,7 @@ from rft.evaluation import read_problems, summarize, tree_digest
 from rft.hooks.metrics import TRAINING_FILE, json_line, log_training_step
 from rft.hooks.numeric_logs import numeric_only
 from rft.runs.inputs import check_command
-from rft.runs.metrics import read_jsonl, series
+from rft.runs.metrics import metrics_dir, read_jsonl, samples_dir, series, spike_log
 
 
 def test_metrics_lines_are_whole_finite_and_read_back(tmp_path, monkeypatch):
@@ -35,6 +35,22 @@ def test_metrics_are_off_without_a_directory(tmp_path, monkeypatch):
     log_training_step(1, {"reward": 0.5})
     assert list(tmp_path.iterdir()) == []
     assert json_line(4, {}).endswith("\n")
+
+
+def test_a_run_that_holds_its_files_is_read_there_whatever_the_environment_names(tmp_path, monkeypatch):
+    run, other = tmp_path / "run", tmp_path / "other"
+    (run / "samples").mkdir(parents=True)
+    for name in ("METRICS_LOG_DIR", "SAMPLES_LOG_DIR"):
+        monkeypatch.setenv(name, str(other))
+    monkeypatch.setenv("SPIKE_LOG_PATH", str(other / "s.jsonl"))
+    assert (metrics_dir(run), spike_log(run)) == (other, other / "s.jsonl")
+    for name in ("eval_metrics.jsonl", "spike_log.jsonl"):
+        (run / name).write_text("{}\n")
+    assert (metrics_dir(run), samples_dir(run), spike_log(run)) == (run, run / "samples", run / "spike_log.jsonl")
+    (run / "samples").rmdir()
+    assert samples_dir(run) == other
+    monkeypatch.delenv("SAMPLES_LOG_DIR")
+    assert samples_dir(run) == run / "samples"
 
 
 def test_broken_line_in_the_middle_is_named(tmp_path):
@@ -113,9 +129,11 @@ def test_training_command_is_checked_before_anything_starts(tmp_path):
     data.write_text('{"input": [{"role": "user", "content": "1 + 1"}], "label": "2"}\n')
     command = ["--pretrain", str(model), "--prompt_data", str(data), "--label_key", "label", "--apply_chat_template"]
     check_command(command)
+    check_command([*command, "--prompt_data", f"{data}, {data}", "--eval_dataset", f"{data},hub/name"])
     for overrides, message in (
         (["--pretrain", str(tmp_path)], "no config.json"),
         (["--prompt_data", str(tmp_path / "absent.jsonl")], "found no prompt file"),
+        (["--eval_dataset", f"{data},{tmp_path}/none.jsonl"], "found no prompt file .*none.jsonl"),
         (["--label_key", "answer"], "line 1: field 'answer' is empty"),
         (["--input_key", "question"], "field 'question' is None, wanted a list"),
         (["--remote_rm_url", str(tmp_path / "reward.py")], "found no file"),

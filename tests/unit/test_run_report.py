@@ -486,9 +486,21 @@ def test_unhealthy_values_are_marked():
 def test_evaluation_in_the_loop_has_an_interval_where_n_is_known(make):
     run = load(make())
     sizes = report.problems_in_loop(run)
-    assert sizes == {10: 50}
+    assert sizes == {(10, "eval_ood_greedy_pass@1"): 50}
     (drawn,) = report_charts.loop_charts([run], [sizes])
     assert drawn["runs"][0]["whisker"].count("M") == 1 and drawn["measured"]
+
+
+def test_numbers_of_problems_are_no_curve_but_the_n_of_each_interval(make):
+    path = make()
+    record = {"eval_a_greedy_pass@1": 0.5, "eval_a_problems": 8, "eval_b_greedy_pass@1": 0.5, "eval_b_problems": 200}
+    (path / "eval_metrics.jsonl").write_text(lines([{"global_step": step, **record} for step in (10, 20)]))
+    run = load(path)
+    first, second = report_charts.loop_charts([run], [report.problems_in_loop(run)])
+    assert (first["name"], second["name"]) == ("eval_a_greedy_pass@1", "eval_b_greedy_pass@1")
+    for drawn in (first, second):
+        assert drawn["runs"][0]["whisker"].count("M") == 2 and drawn["measured"]
+    assert report.problems_in_loop(run)[20, "eval_b_greedy_pass@1"] == 200  # eval_samples_step10 has 50, of both sets
 
 
 def test_command_writes_beside_the_run_and_refuses_bad_input_with_one_message(make, tmp_path, capsys):
@@ -512,6 +524,8 @@ def test_places_of_one_run_are_not_taken_for_another_s(make, monkeypatch, tmp_pa
     monkeypatch.setenv("METRICS_LOG_DIR", str(one))
     monkeypatch.setenv("SAMPLES_LOG_DIR", str(one / "samples"))
     (two / "training_metrics.jsonl").unlink()
+    assert len(report.load_all([two])[0].training) == 0  # its evaluations are there, so the variable is another run's
+    (two / "eval_metrics.jsonl").unlink()
     assert [len(run.training) for run in report.load_all([one, two])] == [3, 0]
     assert len(report.load_all([two])[0].training) == 3  # alone, the variable can only mean this run
 

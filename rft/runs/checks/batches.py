@@ -52,6 +52,9 @@ def check_sizes(args: Namespace) -> list[Line]:
     sizes += ("actor_num_nodes", "actor_num_gpus_per_node", "ring_attn_size", "ds_tensor_parallel_size")
     sizes += ("prompt_max_len", "generate_max_len", "max_samples")
     low = [f"--{name} {getattr(args, name)}" for name in sizes if getattr(args, name) < 1]
+    zero = [f"--{name} 0" for name in ("eval_steps", "save_steps", "logging_steps") if getattr(args, name) == 0]
+    if zero:  # ZeroDivisionError after the first rollout
+        return [Line("steps", NO_GO, f"{', '.join(zero)}: the trainer divides by it", "leave it out, or 1 or more")]
     if low:
         return [Line("batches", NO_GO, f"{', '.join(low)}: wanted 1 or more", "correct it")]
     if ranks(args) < 1 or args.actors % (args.ring_attn_size * args.ds_tensor_parallel_size):
@@ -129,6 +132,10 @@ def check_steps(args: Namespace, prompts: int | None) -> list[Line]:
     if args.eval_dataset and not 0 < args.eval_steps <= total:
         measured = f"--eval_steps {args.eval_steps}: no evaluation in {total} rollout steps"
         faults.append(Line("steps", WARN, measured, f"--eval_steps {max(1, total // 4)}"))
+    if args.async_train and args.eval_steps > 0:
+        # openrlhf/trainer/ppo_trainer_async.py never calls evaluate
+        measured = "asynchronous training has no evaluation in the loop, so no best checkpoint and no rule on accuracy"
+        faults.append(Line("steps", WARN, measured, "leave --async_train out, or evaluate the checkpoints afterwards"))
     if args.save_steps > total:
         measured = f"--save_steps {args.save_steps}: no checkpoint in {total} rollout steps"
         faults.append(Line("steps", WARN, measured, f"--save_steps {max(1, total // 4)}"))

@@ -10,6 +10,9 @@ import importlib.util
 from datetime import datetime
 from pathlib import Path
 
+from rft.hooks.early_stop import require_stoppable
+from rft.runs.eval_names import dataset_names
+
 MODULE = "openrlhf.cli.train_ppo_ray"
 OURS = Path(__file__).resolve().parents[2] / "hooks" / "options.py"
 
@@ -69,7 +72,13 @@ def execute(nodes: list[ast.stmt], names: dict) -> None:
 
 
 def settle(args: argparse.Namespace) -> argparse.Namespace:
-    """What the trainer's main sets after parsing, as far as checks depend on it (openrlhf/cli/train_ppo_ray.py)."""
+    """What the trainer's main sets after parsing, as far as checks depend on it (openrlhf/cli/train_ppo_ray.py).
+
+    Raises:
+        ValueError: what `rft.hooks.options.check` refuses and no other check looks at.
+    """
+    require_stoppable(args)
+    dataset_names(args.eval_dataset or "")
     if args.agent_func_path:
         args.remote_rm_url = "agent"
     if args.advantage_estimator != "gae":

@@ -24,18 +24,22 @@ class Prompts(NamedTuple):
     longest: list
 
 
-def read_prompts(args: Namespace) -> Prompts:
-    """Check `--prompt_data` and `--eval_dataset`; only JSONL files are looked into, comma-separated ones each."""
-    training, evaluation = local_files(args.prompt_data), local_files(args.eval_dataset)
+def read_prompts(args: Namespace, also_evaluated: str = "") -> Prompts:
+    """Check `--prompt_data`, `--eval_dataset` and the sets of other evaluations, which the loop does not see.
+
+    Only JSONL files are looked into, of several separated by commas each.
+    """
+    training, in_loop = local_files(args.prompt_data), local_files(args.eval_dataset)
+    evaluation = in_loop | local_files(also_evaluated)
     if not args.prompt_data:
         return Prompts([Line("data", NO_GO, "no training prompts", "--prompt_data FILE.jsonl")], None, 0, [])
     others = [name for name, path in (training | evaluation).items() if path is None]
     faults = [
         Line("data", WARN, f"{name} is no JSONL file: not checked", "--prompt_data FILE.jsonl") for name in others
     ]
-    files = [path for path in (training | evaluation).values() if path is not None]
+    trained_on, evaluated_on = ([path for path in found.values() if path] for found in (training, evaluation))
     hashes, counts = {}, {}
-    for path in files:
+    for path in dict.fromkeys([*trained_on, *evaluated_on]):
         found, hashes[path] = format_faults(path, args)
         faults += found
         counts[path] = count_lines(path)
@@ -43,13 +47,15 @@ def read_prompts(args: Namespace) -> Prompts:
     # Blending by probability repeats datasets until all are exhausted: no count that a sum would give.
     known = sound and None not in training.values() and args.prompt_data_probs is None
     count = min(sum(counts[path] for path in training.values()), int(args.max_samples)) if known else None
-    eval_count = sum(counts[path] for path in evaluation.values() if path)
+    eval_count = sum(counts[path] for path in in_loop.values() if path)
     measured = f"{'?' if count is None else count} training prompts, {eval_count} for evaluation"
+    if outside := sum(counts[path] for path in evaluated_on) - eval_count:
+        measured += f" in the loop, {outside} outside it"
     result = lines("data", faults, measured)
     if sound:
-        result += overlap_lines([p for p in training.values() if p], [p for p in evaluation.values() if p], hashes)
-        result += manifest_lines([p for p in training.values() if p], [p for p in evaluation.values() if p])
-    longest = longest_prompts([p for p in training.values() if p], args.input_key) if sound else []
+        result += overlap_lines(trained_on, evaluated_on, hashes)
+        result += manifest_lines(trained_on, evaluated_on, hashes)
+    longest = longest_prompts(trained_on, args.input_key) if sound else []
     return Prompts(result, count, min(eval_count, int(args.max_samples)), longest)
 
 
@@ -100,8 +106,11 @@ def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Pat
     return lines("overlap", faults, "no problem in both training and evaluation")
 
 
-def manifest_lines(training: list[Path], evaluation: list[Path]) -> list[Line]:
-    """A manifest beside the training file that fits it, and names every evaluation set as decontaminated against."""
+def manifest_lines(training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]]) -> list[Line]:
+    """A manifest beside the training file that fits it, and names every evaluation set as decontaminated against.
+
+    A part of a set that it names (the 200 problems of the 1,000) is as clean, where the whole set lies beside it.
+    """
     if not evaluation:
         return []  # which the overlap's line says
     digests = {path: file_sha256(path) for path in [*training, *evaluation]}
@@ -119,7 +128,7 @@ def manifest_lines(training: list[Path], evaluation: list[Path]) -> list[Line]:
             faults.append(Line("decontamination", NO_GO, measured, "make the file again"))
             continue
         clean = clean_against(document, manifest.parent)
-        missing = [p.name for p in evaluation if digests[p] not in clean]
+        missing = [p.name for p in evaluation if digests[p] not in clean and not is_part(p, hashes[p], clean)]
         if missing:
             measured = f"{path.name} was not decontaminated against {', '.join(missing)}"
             faults.append(Line("decontamination", WARN, measured, repair))
@@ -134,16 +143,26 @@ def find_manifest(path: Path) -> Path | None:
     return None
 
 
-def clean_against(document: dict, folder: Path) -> set[str]:
-    """sha256 of the evaluation sets that a file, or all parts of a curriculum in `folder`, was kept clear of."""
+def is_part(path: Path, hashes: dict[str, int], clean: dict[str, str]) -> bool:
+    """Whether all problems of a set are in one of the `clean` sets that lies, unchanged, beside it."""
+    wholes = [path.with_name(name) for name in clean.values()]
+    return bool(hashes) and any(
+        file_sha256(whole) in clean and hashes.keys() <= check_file(whole)[1].keys()
+        for whole in wholes
+        if whole.is_file()
+    )
+
+
+def clean_against(document: dict, folder: Path) -> dict[str, str]:
+    """Names by sha256 of the evaluation sets that a file, or all parts of a curriculum in `folder`, is clear of."""
     if "parts" not in document:
-        return {entry["sha256"] for entry in document["decontamination"]["eval_sets"]}
+        return {entry["sha256"]: entry["name"] for entry in document["decontamination"]["eval_sets"]}
     prepared = folder / MANIFEST
     if not prepared.is_file():
-        return set()
+        return {}
     source = json.loads(prepared.read_text())
     known = {entry["sha256"] for entry in source["files"].values()}
-    return clean_against(source, folder) if all(part["sha256"] in known for part in document["parts"]) else set()
+    return clean_against(source, folder) if all(part["sha256"] in known for part in document["parts"]) else {}
 
 
 def longest_prompts(paths: list[Path], key: str) -> list:

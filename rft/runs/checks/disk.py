@@ -46,20 +46,24 @@ def check_disk(args: Namespace, config: dict, run_dir: Path, prompts: int, eval_
 def planned(
     args: Namespace, config: dict, run_dir: Path, prompts: int, eval_prompts: int
 ) -> list[tuple[str, Path, int]]:
-    """(what, where, bytes) of everything a run leaves; a checkpoint more than is kept, since it is written first."""
+    """(what, where, bytes) of everything a run leaves.
+
+    A checkpoint more than is kept, since it is written first; for the same reason two of the best adapter.
+    """
     trained, weights = trained_parameters(args, config), weight_bytes(args, config)
     steps = rollouts(args, prompts)
     saves = steps // args.save_steps if args.save_steps > 0 else 0
     kept = min(saves, args.max_ckpt_num + 1)
     full = 0 if args.disable_ds_ckpt else kept * (trained * (2 + OPTIMIZER_BYTES))
     light = kept * weights if args.save_hf_ckpt else 0
+    evaluations = steps // args.eval_steps if args.eval_steps > 0 and args.eval_dataset else 0
+    best = min(evaluations, 2) * weights if args.lora_rank > 0 and not args.async_train else 0
     tokens = args.prompt_max_len + args.generate_max_len
     sample = tokens * BYTES_A_TOKEN + BYTES_A_SAMPLE
-    evaluations = steps // args.eval_steps if args.eval_steps > 0 else 0
     texts = saves * samples(args) + evaluations * eval_prompts * args.eval_n_samples_per_prompt
     return [
         ("final weights", Path(args.save_path), weights),
-        ("checkpoints", Path(args.ckpt_path), full + light),
+        ("checkpoints", Path(args.ckpt_path), full + light + best),
         ("samples", Path(os.environ.get("SAMPLES_LOG_DIR") or run_dir), texts * sample),
         ("metrics", Path(os.environ.get("METRICS_LOG_DIR") or run_dir), steps * BYTES_A_STEP),
         ("log", run_dir, steps * LOG_BYTES_A_STEP),

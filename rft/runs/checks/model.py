@@ -34,6 +34,19 @@ def check_model(args: Namespace) -> list[Line]:
     return [Line("model", GO, f"gpt-oss, {parameters(config) / 1e6:,.1f} M parameters")]
 
 
+def check_resume(args: Namespace) -> list[Line]:
+    """With --load_checkpoint the checkpoint to go on from: without one the trainer starts over, and says nothing."""
+    if not args.load_checkpoint:
+        return []
+    latest = Path(args.ckpt_path, "_actor", "latest")  # as DeepSpeed and rft.hooks.checkpoints name it
+    tag = latest.read_text().strip() if latest.is_file() else ""
+    if not tag or not (latest.parent / tag).is_dir():
+        measured = f"--load_checkpoint, and no complete checkpoint in {args.ckpt_path}: it would start over"
+        repair = "RUN_DIR=… of the run to go on with, or leave --load_checkpoint out"
+        return [Line("resume", NO_GO, measured, repair)]
+    return [Line("resume", GO, f"from {tag}")]
+
+
 def check_reward(args: Namespace) -> list[Line]:
     """A reward file that exists, can be compiled and defines `reward_func`; it is not run."""
     files = [name for name in (args.remote_rm_url or "").split(",") if name.endswith(".py")]
