@@ -5,13 +5,13 @@
 #   use models/NAME; use clusters/NAME; use tasks/NAME        the presets: MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS
 #   experiment "$@"               launch/pipeline.sh: the whole run; the user's options come last and win
 #
-# or, where model and data are made by the launcher, its steps: begin_run; phase NAME; setup_env; start_ray;
+# or, where model and data are made by the launcher, its steps: begin_run "$@"; phase NAME; setup_env; start_ray;
 # run CMD ARG…; train_and_measure "$@".
 #
 # Environment: RUN_DIR (default runs/<launcher>/<UTC time>), RFT_STACK=cpu|gpu (default: gpu where nvidia-smi lists
 # one), RAY_ADDRESS (use that cluster and leave it running), DRY_RUN=1 (print the commands, touch nothing), PREFLIGHT=0
 # (skip the checks), and the places of docs/running.md: DATA_ROOT, MODEL_ROOT, OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR,
-# SAMPLES_LOG_DIR.
+# SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
 set -Eeuo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -21,6 +21,7 @@ DRY_RUN="${DRY_RUN:-0}"
 PHASE=""
 PHASE_START=0
 RUN_IS_OURS=0   # 1 once begin_run has claimed RUN_DIR
+RESUMES=0       # 1 where RUN_DIR holds the run to go on with
 STARTED_PIDS=() # processes of ours that outlive the command that started them
 MODEL_ARGS=()
 CLUSTER_ARGS=()
@@ -66,24 +67,42 @@ export_environment() {
     fi
 }
 
-# Make the run directory. One that holds anything is refused: a run owns its directory.
+# begin_run [OPENRLHF OPTION…]: make the run directory. One that holds anything is refused, since a run owns its
+# directory; with --load_checkpoint one that holds a run is gone on with.
 begin_run() {
     [[ $DRY_RUN != 1 ]] || return 0
-    if [[ -e $RUN_DIR ]] && [[ ! -d $RUN_DIR || -n "$(ls -A -- "$RUN_DIR")" ]]; then
-        die "the run directory is taken" "$RUN_DIR, not empty" "a new or empty folder" \
-            "choose another one with RUN_DIR=…, or move this one away"
+    if [[ " $* " == *" --load_checkpoint "* && -f $RUN_DIR/run.json ]]; then
+        RESUMES=1
+        require_resumable
+    else
+        [[ ! -e $RUN_DIR || -d $RUN_DIR && -z "$(ls -A -- "$RUN_DIR")" ]] ||
+            die "the run directory is taken" "$RUN_DIR, not empty" "a new or empty folder" \
+                "choose another one with RUN_DIR=…, or move this one away; to go on with a run: --load_checkpoint"
+        require_free_places
     fi
-    require_free_places
-    # Claimed by a folder, which only one of two launches can make.
-    { mkdir -p -- "$RUN_DIR" && mkdir -- "$RUN_DIR/.claim"; } ||
-        die "cannot make the run directory" "$RUN_DIR, see above" "a folder that this launch can make" "choose another RUN_DIR"
-    : >"$RUN_DIR/phases.jsonl"
-    rmdir -- "$RUN_DIR/.claim"
-    printf 'run directory: %s\n' "$RUN_DIR"
-    # Ray's workers inherit all three; the first marks every process of this run, see rft.runs.memory.
-    export RFT_RUN_DIR="$RUN_DIR" METRICS_LOG_DIR SAMPLES_LOG_DIR
-    link_places
+    claim_run_dir
+    # Ray's workers inherit all four; the first marks every process of this run, see rft.runs.memory.
+    export RFT_RUN_DIR="$RUN_DIR" METRICS_LOG_DIR SAMPLES_LOG_DIR SPIKE_LOG_PATH
+    ((RESUMES)) || each_place link_place
     RUN_IS_OURS=1
+}
+
+# claim_run_dir: by a lock that this launch and what it starts hold as long as they live; two launches never share one.
+claim_run_dir() {
+    local lock
+    { mkdir -p -- "$RUN_DIR" && exec {lock}>>"$RUN_DIR/phases.jsonl"; } ||
+        die "cannot make the run directory" "$RUN_DIR, see above" "a folder that this launch can make" "choose another RUN_DIR"
+    flock -n "$lock" || die "the run directory is taken" "$RUN_DIR, where another launch is at work" \
+        "one launch at a time" "choose another one with RUN_DIR=…, or wait for that launch"
+    printf 'run directory: %s\n' "$RUN_DIR"
+}
+
+# require_resumable: the run of RUN_DIR has ended, and is gone on with where it wrote before.
+require_resumable() {
+    local left
+    left=$(left_of_run | paste -sd ' ')
+    [[ -z $left ]] || die "the run has not ended" "processes $left of $RUN_DIR" "none" "let them end, or end them"
+    each_place require_same_place
 }
 
 # use models/NAME, use clusters/NAME: read a preset, which sets arrays only.

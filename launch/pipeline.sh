@@ -1,19 +1,20 @@
 # shellcheck shell=bash
 # A run from its checks to its report. Sourced by launch/common.sh.
 
-STOPPED_BY_RULE=10 # status of a training that an early-stopping rule ended, after saving
-COMMAND=()         # the training command
-PREPARED=0         # 1 once prepare_grpo has passed it
-GRPO_STATUS=0
-EVAL_DATASET=""    # problems of the evaluations before and after; those of the evaluation in the loop where it is empty
-RUN_INPUTS=()      # model and data whose hashes go into run.json; those of the command where it is empty
+STOPPED_BY_RULE=10             # status of a training that an early-stopping rule ended, after saving
+COMMAND=()                     # the training command
+PREPARED=0                     # 1 once prepare_grpo has passed it
+GRPO_STATUS=0                  # of the training
+MEASURE_STATUS=0               # of the first part of measure_after that failed
+EVAL_DATASET=${EVAL_DATASET:-} # problems of the evaluations before and after; where empty, those in the loop
+RUN_INPUTS=()                  # model and data whose hashes go into run.json; those of the command where it is empty
 
 # experiment [OPENRLHF OPTION…]: a whole run on a model and data that are there. What is missing is said in seconds.
 experiment() {
     grpo_command "$@"
     require_gpus
     require_inputs
-    begin_run
+    begin_run "$@"
     phase "set-up"
     setup_env
     start_ray "${LOGICAL_GPUS:-}"
@@ -31,31 +32,39 @@ train_and_measure() {
     phase "grpo"
     launch_grpo "$@"
     stop_ray
-    if ((GRPO_STATUS == 0)); then
-        measure_after
-        return 0
-    fi
-    printf 'stopped by a rule after saving, see decisions.jsonl; what was saved is measured now\n'
-    measure_after || printf 'the stopped run could not be measured, see above\n' >&2
-    exit "$GRPO_STATUS"
+    ((GRPO_STATUS == 0)) ||
+        printf 'stopped by a rule after saving, see decisions.jsonl; what was saved is measured now\n'
+    measure_after
+    ((GRPO_STATUS == 0)) || exit "$GRPO_STATUS"
+    ((MEASURE_STATUS == 0)) || exit "$MEASURE_STATUS"
 }
 
 measure_after() {
     phase "evaluation"
-    evaluate after "$(option --save_path)"
+    go_on_after "the evaluation of the adapter" evaluate after "$(option --save_path)"
     phase "report"
-    run "$PYTHON" -m rft.runs.summary "$RUN_DIR"
-    run "$PYTHON" -m rft.runs.report "$RUN_DIR"
+    go_on_after "the summary" run "$PYTHON" -m rft.runs.summary "$RUN_DIR"
+    go_on_after "the report" run "$PYTHON" -m rft.runs.report "$RUN_DIR"
+}
+
+# go_on_after WHAT CMD ARG…: a failure is said and kept in MEASURE_STATUS; training is paid for, and the report shows what
+# there is of it.
+go_on_after() {
+    local status=0
+    "${@:2}" || status=$?
+    ((status)) || return 0
+    printf 'error: %s failed with exit status %d, see above\n' "$1" "$status" >&2
+    ((MEASURE_STATUS)) || MEASURE_STATUS=$status
 }
 
 # evaluate NAME MODEL: greedy accuracy, at the lengths of the rollouts, to evals/NAME.json.
 evaluate() {
-    local dataset prompt_tokens response_tokens tensor_parallel
-    dataset=${EVAL_DATASET:-$(option --eval_dataset)}
+    local file datasets=() prompt_tokens response_tokens tensor_parallel
+    while read -r file; do datasets+=(--dataset "$file"); done < <(names_in "${EVAL_DATASET:-$(option --eval_dataset)}")
     prompt_tokens=$(option --prompt_max_len)
     response_tokens=$(option --generate_max_len)
     tensor_parallel=$(option --vllm_tensor_parallel_size)
-    run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" --dataset "$dataset" --mode "greedy_pass@1" \
+    run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" \
         --max-prompt-tokens "$prompt_tokens" --max-tokens "$response_tokens" \
         --tensor-parallel-size "$tensor_parallel" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/$1.json"
 }
@@ -79,9 +88,26 @@ prepare_grpo() {
             "unset METRICS_LOG_DIR, or name a new folder"
     wait_for_ray
     preflight
+    keep_former
     print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
-    ((${#RUN_INPUTS[@]})) || RUN_INPUTS=("$(option --pretrain)" "$(option --prompt_data)" "$(option --eval_dataset)")
+    local files
+    if ((${#RUN_INPUTS[@]})); then
+        mapfile -t files < <(names_in "$EVAL_DATASET")
+    else
+        RUN_INPUTS=("$(option --pretrain)")
+        mapfile -t files < <(names_in "$(option --prompt_data)" "$(option --eval_dataset)" "$EVAL_DATASET")
+    fi
+    RUN_INPUTS+=("${files[@]}")
     run "$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" -- "${COMMAND[@]}"
+}
+
+# keep_former: what a resumed run was started with before, as run_1.json and command_1.sh, run_2.json, …
+keep_former() {
+    local n=1
+    [[ -e $RUN_DIR/run.json ]] || return 0
+    while [[ -e $RUN_DIR/run_$n.json ]]; do n=$((n + 1)); done
+    cp -- "$RUN_DIR/run.json" "$RUN_DIR/run_$n.json"
+    cp -- "$RUN_DIR/command.sh" "$RUN_DIR/command_$n.sh"
 }
 
 preflight() {
@@ -89,7 +115,9 @@ preflight() {
         printf 'warning: PREFLIGHT=0, so nothing is checked before this training\n' >&2
         return 0
     fi
-    run "$PYTHON" -m rft.runs.preflight --run-dir "$RUN_DIR" -- "${COMMAND[@]}"
+    local files
+    mapfile -t files < <(names_in "$EVAL_DATASET")
+    run "$PYTHON" -m rft.runs.preflight --run-dir "$RUN_DIR" "${files[@]/#/--also-evaluated=}" -- "${COMMAND[@]}"
 }
 
 # grpo_command [OPENRLHF OPTION…]: make COMMAND of the presets and the user's options, which come last and win.
@@ -109,6 +137,11 @@ option() {
     printf '%s' "$value"
 }
 
+# names_in VALUE…: one a line of the names that a value lists with commas between, as OpenRLHF takes problem sets.
+names_in() {
+    printf '%s\n' "${@//,/$'\n'}" | sed 's/^ *//; s/ *$//; /^$/d'
+}
+
 # require_gpus: as many devices as COMMAND places actors and engines on; those of a cluster at RAY_ADDRESS are its own.
 require_gpus() {
     [[ $DRY_RUN != 1 && -z ${RAY_ADDRESS:-} ]] || return 0
@@ -116,7 +149,7 @@ require_gpus() {
     needed=$(($(option --actor_num_nodes) * $(option --actor_num_gpus_per_node)))
     [[ " ${COMMAND[*]} " == *" --colocate_all_models "* ]] ||
         needed=$((needed + $(option --vllm_num_engines) * $(option --vllm_tensor_parallel_size)))
-    [[ $RFT_STACK == cpu ]] || found=$(nvidia-smi -L | grep -c '^GPU ')
+    [[ $RFT_STACK == cpu ]] || found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true # 0 without any
     ((found >= needed)) || die "too few GPUs" "$found here (RFT_STACK=$RFT_STACK)" "$needed" \
         "use such a machine, a Ray cluster (RAY_ADDRESS=host:port), or fewer by --actor_num_gpus_per_node, \
 --vllm_num_engines; without a GPU: bash launch/train_grpo_tiny.sh"
@@ -125,13 +158,14 @@ require_gpus() {
 # require_inputs: the model and the problem files of COMMAND, each with the command that makes it.
 require_inputs() {
     [[ $DRY_RUN != 1 ]] || return 0
-    local model file bin=".venv/bin"
+    local model file files bin=".venv/bin"
     [[ -x $PYTHON ]] || bin="make setup && $bin"
     model=$(option --pretrain)
     [[ -f $model/config.json ]] || die "no model" "no config.json in $model" "a gpt-oss checkpoint directory" \
         "MODEL=DIR names another; $bin/hf download ${MODEL_ID:-REPOSITORY} --exclude 'original/*' 'metal/*' \
 --local-dir $model"
-    for file in "$(option --prompt_data)" "$(option --eval_dataset)" "$EVAL_DATASET"; do
+    mapfile -t files < <(names_in "$(option --prompt_data)" "$(option --eval_dataset)" "$EVAL_DATASET")
+    for file in "${files[@]}"; do
         [[ $file != *.jsonl || -f $file ]] || die "no problem file" "$file" "problems as JSON lines" \
             "DATA_ROOT=DIR names another folder; $bin/python $(maker_of "$file") (docs/data.md)"
     done

@@ -129,16 +129,22 @@ stop_tree() {
     done
 }
 
-# end_orphans: end what is left of this run though its parents are gone, such as vLLM's EngineCore after a SIGKILL of the
-# Ray worker that had started it. It carries this run's RFT_RUN_DIR, see rft/runs/memory.py; the launcher's own children,
-# such as tee, carry it too and are no orphans.
-end_orphans() {
-    local pid own marked orphans=()
+# left_of_run: processes that carry this run's RFT_RUN_DIR, see rft/runs/memory.py, one a line; without the launcher's own
+# children, such as tee, which carry it too.
+left_of_run() {
+    local pid own marked
     own=$(descendants $$)
     mapfile -t marked < <(grep -lzxF -- "RFT_RUN_DIR=$RUN_DIR" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3)
     for pid in "${marked[@]}"; do
-        if is_running "$pid" && ! grep -qx "$pid" <<<"$own"; then orphans+=("$pid"); fi
+        if is_running "$pid" && ! grep -qx "$pid" <<<"$own"; then printf '%s\n' "$pid"; fi
     done
+}
+
+# end_orphans: end what is left of this run though its parents are gone, such as vLLM's EngineCore after a SIGKILL of the
+# Ray worker that had started it.
+end_orphans() {
+    local pid orphans=()
+    mapfile -t orphans < <(left_of_run)
     ((${#orphans[@]})) || return 0
     kill -TERM "${orphans[@]}" 2>/dev/null
     for pid in "${orphans[@]}"; do stop_tree "$pid" 5; done

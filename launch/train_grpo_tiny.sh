@@ -34,18 +34,20 @@ GRPO_ARGS=(
     --eval_n_samples_per_prompt 1
     --save_path "$ADAPTER"
     --ckpt_path "$CHECKPOINTS"
-    --disable_ds_ckpt
     --seed "$SEED"
 )
+[[ ${RESUMABLE:-0} == 1 ]] || GRPO_ARGS+=(--disable_ds_ckpt)
 RUN_INPUTS=("$MODEL" "$DATA")
 
-begin_run
+begin_run "$@"
 phase "set-up"
 setup_env
 start_ray "$LOGICAL_GPUS" # comes up while the model and the data are made
 measure_memory
-phase "data"
-run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --out "$DATA"
-phase "warm start"
-run "$PYTHON" -m rft.tiny.warmstart --data "$DATA/warm.jsonl" --seed "$SEED" --cache "$CACHE_ROOT/warmstart" --out "$MODEL"
+if ((!RESUMES)); then
+    phase "data"
+    run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --out "$DATA"
+    phase "warm start"
+    run "$PYTHON" -m rft.tiny.warmstart --data "$DATA/warm.jsonl" --seed "$SEED" --cache "$CACHE_ROOT/warmstart" --out "$MODEL"
+fi
 train_and_measure "$@"

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
@@ -23,7 +24,9 @@ def main() -> None:
     parser.add_argument("--input", action="append", default=[], type=Path, help="model directory or data file to hash")
     parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="the training command")
     args = parser.parse_args()
-    replace_json(args.run_dir / "run.json", describe(args.command, args.input))
+    path = args.run_dir / "run.json"
+    former = {"resumes": json.loads(path.read_text())["started"]} if path.is_file() else {}
+    replace_json(path, describe(args.command, args.input) | former)
 
 
 def describe(command: list[str], inputs: list[Path]) -> dict:

@@ -1,5 +1,6 @@
 """launch/common.sh: run directory, phases, exit codes, signals."""
 
+import fcntl
 import json
 import os
 import signal
@@ -69,6 +70,57 @@ def test_a_taken_run_directory_is_refused(launch, tmp_path):
 def test_an_empty_run_directory_is_taken_over(launch, tmp_path):
     (tmp_path / "run").mkdir()
     assert finish(launch("begin_run"))[0] == 0
+
+
+@pytest.mark.parametrize("spelling", ["{}/run/", "{}/./new/../run", "run", "./run//"])
+def test_the_run_directory_is_spelt_in_one_way(launch, tmp_path, spelling):
+    body = 'begin_run; echo "$RFT_RUN_DIR $CHECKPOINTS"'
+    code, out, err = finish(launch(body, RUN_DIR=spelling.format(tmp_path), CKPT_ROOT="ckpt/"))
+    assert code == 0, err
+    assert out.splitlines()[-1] == f"{tmp_path}/run {tmp_path}/ckpt/exp/run/checkpoints"
+
+
+def finished_run(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/run.json").write_text("{}")
+    (tmp_path / "run/phases.jsonl").write_text('{"phase": "grpo", "seconds": 1.000}\n')
+
+
+def test_a_run_is_gone_on_with_in_its_directory(launch, tmp_path):
+    finished_run(tmp_path)
+    code, _, err = finish(launch("begin_run"))
+    assert code == 1 and "the run directory is taken" in err and "--load_checkpoint" in err
+    code, out, err = finish(launch("begin_run --seed 1 --load_checkpoint --seed 2; phase one; echo $RESUMES"))
+    assert code == 0 and out.splitlines()[-1] == "1", err
+    phases = [json.loads(line)["phase"] for line in (tmp_path / "run/phases.jsonl").read_text().splitlines()]
+    assert phases == ["grpo", "one"]
+
+
+def test_a_folder_that_holds_no_run_is_not_gone_on_with(launch, tmp_path):
+    finished_run(tmp_path)
+    (tmp_path / "run/run.json").unlink()
+    code, _, err = finish(launch("begin_run --load_checkpoint"))
+    assert code == 1 and "the run directory is taken" in err
+
+
+def test_a_run_that_has_not_ended_is_not_gone_on_with(launch, tmp_path):
+    owner = launch('begin_run; echo {} >"$RUN_DIR/run.json"; echo ready; run sleep 300')
+    while owner.stdout.readline() != "ready\n":
+        assert owner.poll() is None
+    deadline = time.monotonic() + 60
+    while not (children := Path(f"/proc/{owner.pid}/task/{owner.pid}/children").read_text().split()):
+        assert time.monotonic() < deadline
+    code, _, err = finish(launch("begin_run --load_checkpoint"))
+    assert code == 1 and "the run has not ended" in err and children[0] in err
+    assert owner.poll() is None
+
+
+def test_two_launches_never_share_a_run_directory(launch, tmp_path):
+    finished_run(tmp_path)
+    with (tmp_path / "run/phases.jsonl").open("a") as claimed:
+        fcntl.flock(claimed, fcntl.LOCK_EX)
+        code, _, err = finish(launch("begin_run --load_checkpoint; echo went on"))
+    assert code == 1 and "where another launch is at work" in err
 
 
 def test_a_failing_step_ends_the_launch_with_its_status(launch, tmp_path):

@@ -3,6 +3,7 @@
 Their dry runs are compared with tests/shell/golden by test_scripts.py.
 """
 
+import itertools
 import json
 import math
 import os
@@ -13,8 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from launching import ROOT, body, launch
 
-ROOT = Path(__file__).resolve().parents[2]
 LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh"))
 EXPERIMENTS = [launcher for launcher in LAUNCHERS if launcher.stem != "train_grpo_tiny"]
 PAIR = [ROOT / f"launch/train_grpo_20b_a28{arm}.sh" for arm in "ab"]
@@ -24,14 +25,6 @@ POOL = {"sft_rl_pool.jsonl": 50_000, "sft_rl_pool_400.jsonl": 400}  # prompts, b
 
 def names(paths):
     return [path.stem for path in paths]
-
-
-def launch(launcher, place, *arguments, **environment):
-    environment = {"PATH": os.environ["PATH"], "HOME": str(place), "RFT_STACK": "cpu"} | environment
-    environment = {"RUN_DIR": str(place / "run"), "CACHE_ROOT": str(place / "cache")} | environment
-    return subprocess.run(
-        ["bash", launcher, *arguments], env=environment, cwd=place, capture_output=True, text=True, timeout=120
-    )
 
 
 def dry_run(launcher, place, *arguments, **environment):
@@ -178,14 +171,28 @@ def test_roots_of_the_environment_are_honoured(tmp_path):
     assert option(words, "--save_path") == "/out/train_grpo_20b/run/adapter"
     assert option(words, "--ckpt_path") == "/ckpt/train_grpo_20b/run/checkpoints"
     assert option(words, "--seed") == "7"
-    assert "--disable_ds_ckpt" in words
-    assert "--disable_ds_ckpt" not in training_command(BIG, tmp_path, RESUMABLE="1")
 
 
-def body(tmp_path, text):
-    script = tmp_path / "exp.sh"
-    script.write_text(f'source "{ROOT}/launch/common.sh"\n{text}\n')
-    return script
+@pytest.mark.parametrize("launcher", LAUNCHERS, ids=names(LAUNCHERS))
+def test_what_a_resumed_run_needs_is_kept_on_demand(launcher, tmp_path):
+    assert "--disable_ds_ckpt" in training_command(launcher, tmp_path)
+    assert "--disable_ds_ckpt" not in training_command(launcher, tmp_path, RESUMABLE="1")
+
+
+def test_the_set_before_and_after_is_chosen_apart_from_the_one_in_the_loop(tmp_path):
+    commands = dry_run(BIG, tmp_path, "--eval_dataset", "loop.jsonl", EVAL_DATASET="verdict.jsonl")
+    assert [option(words, "--dataset") for n, words in commands if n == "eval_posthoc.py"] == ["verdict.jsonl"] * 2
+    (training,) = (words for n, words in commands if n == "openrlhf.cli.train_ppo_ray")
+    assert option(training, "--eval_dataset") == "loop.jsonl"
+
+
+def test_each_of_several_sets_is_evaluated(tmp_path):
+    commands = dry_run(BIG, tmp_path, EVAL_DATASET="one.jsonl, two.jsonl")
+    before = next(words for name, words in commands if name == "eval_posthoc.py")
+    assert [after for word, after in itertools.pairwise(before) if word == "--dataset"] == [
+        "one.jsonl",
+        "two.jsonl",
+    ]
 
 
 def test_what_is_kept_elsewhere_is_linked_from_the_run_directory(tmp_path):
@@ -199,11 +206,43 @@ def test_what_is_kept_elsewhere_is_linked_from_the_run_directory(tmp_path):
     assert (run / "adapter").readlink() == tmp_path / "out/exp/run/adapter"
     assert (run / "samples").readlink() == tmp_path / "samples"
     assert (run / "training_metrics.jsonl").readlink() == tmp_path / "logs/training_metrics.jsonl"
+    for name in ("spike_log.jsonl", "spikes", "decisions.jsonl", "discarded_metrics.jsonl"):
+        assert (run / name).readlink() == tmp_path / "logs" / name
     assert not (run / "checkpoints").is_symlink()
     (tmp_path / "second").mkdir()
     done = launch(script, tmp_path, **places, RUN_DIR=str(tmp_path / "second/run"))
     assert done.returncode == 1 and "another run has written there" in done.stderr
     assert list((tmp_path / "second").iterdir()) == []
+
+
+def test_a_spike_log_elsewhere_is_linked_with_its_bundles(tmp_path):
+    script = body(tmp_path, "begin_run; env | grep SPIKE_LOG_PATH")
+    done = launch(script, tmp_path, SPIKE_LOG_PATH="far/log.jsonl")
+    assert f"SPIKE_LOG_PATH={tmp_path}/far/log.jsonl" in done.stdout, done.stderr
+    assert (tmp_path / "run/spike_log.jsonl").readlink() == tmp_path / "far/log.jsonl"
+    assert (tmp_path / "run/spikes").readlink() == tmp_path / "far/spikes"
+    assert not (tmp_path / "run/training_metrics.jsonl").is_symlink()
+
+
+def test_samples_of_another_run_are_refused(tmp_path):
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples/step1.jsonl").write_text("{}\n")
+    done = launch(body(tmp_path, "begin_run"), tmp_path, SAMPLES_LOG_DIR="samples")
+    assert done.returncode == 1 and f"SAMPLES_LOG_DIR={tmp_path}/samples, not empty" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_resumed_run_goes_on_where_it_wrote(tmp_path):
+    script = body(tmp_path, """begin_run "$@"; mkdir -p "$CHECKPOINTS"; echo {} >"$RUN_DIR/run.json" """)
+    places = {"CKPT_ROOT": "ckpt", "METRICS_LOG_DIR": "logs"}
+    assert launch(script, tmp_path, **places).returncode == 0
+    for same in (places, {}, {"CKPT_ROOT": "./ckpt/"}):
+        done = launch(script, tmp_path, "--load_checkpoint", **same)
+        assert done.returncode == 0, done.stderr
+    for other in ({"CKPT_ROOT": "other"}, {"OUTPUT_ROOT": "out"}, {"METRICS_LOG_DIR": "elsewhere"}):
+        done = launch(script, tmp_path, "--load_checkpoint", **other)
+        assert done.returncode == 1 and "the run was started with other places" in done.stderr
+    assert not (tmp_path / "other").exists() and not (tmp_path / "run/adapter").is_symlink()
 
 
 def missing(done, *wanted):
@@ -215,9 +254,11 @@ def test_what_is_missing_is_said_before_anything_is_made(tmp_path):
     missing(launch(BIG, tmp_path), "too few GPUs", "0 here (RFT_STACK=cpu)", "wanted: 8", "train_grpo_tiny.sh")
     smi = tmp_path / "bin/nvidia-smi"
     smi.parent.mkdir()
-    smi.write_text('#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: a device"; done\n')
+    smi.write_text("#!/bin/sh\necho No devices were found\nexit 6\n")
     smi.chmod(0o755)
     four = {"PATH": f"{smi.parent}:{os.environ['PATH']}", "RFT_STACK": "gpu"}
+    missing(launch(BIG, tmp_path, **four), "too few GPUs", "0 here (RFT_STACK=gpu)")
+    smi.write_text('#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: a device"; done\n')
     missing(launch(BIG, tmp_path, **four), "4 here", "wanted: 8")
     fewer = ("--actor_num_gpus_per_node", "2", "--vllm_num_engines", "1")
     missing(
@@ -232,82 +273,6 @@ def test_what_is_missing_is_said_before_anything_is_made(tmp_path):
     ):
         missing(launch(BIG, tmp_path, **elsewhere), f"{tmp_path}/{file}", f"data/{maker}")
         (tmp_path / file).write_text("")
+    two = ("--eval_dataset", f"{tmp_path}/probe_set_200_ood.jsonl,{tmp_path}/aime_eval.jsonl")
+    missing(launch(BIG, tmp_path, *two, **elsewhere), f"{tmp_path}/aime_eval.jsonl", "make_probe_sets.py")
     assert not (tmp_path / "run").exists() and not (tmp_path / "cache").exists()
-
-
-# Stands for every command of the pipeline: this is about the shell, not about what it runs.
-STUB = """#!/bin/bash
-echo "$2 $3" >>"$CALLS"
-case $2 in openrlhf*) exit "$TRAINING" ;; rft.runs.preflight) exit "$PREFLIGHT_STATUS" ;; esac
-case "$*" in *after=*) exit "$AFTER" ;; esac
-"""
-PIPELINE = """
-PYTHON=$STUB
-MODEL_ARGS=(--pretrain m --prompt_max_len 1 --generate_max_len 1 --vllm_tensor_parallel_size 1)
-GRPO_ARGS=(--prompt_data p --eval_dataset e --save_path s)
-begin_run; train_and_measure "$@"; echo done
-"""
-
-
-@pytest.fixture
-def pipeline(tmp_path):
-    """Runs the pipeline over stubs; returns the status, what was called in order, and what was printed."""
-
-    def start(training=0, preflight=0, after=0, **environment):
-        (tmp_path / "stub").write_text(STUB)
-        (tmp_path / "stub").chmod(0o755)
-        calls = {"STUB": str(tmp_path / "stub"), "CALLS": str(tmp_path / "calls"), "RAY_ADDRESS": "auto"}
-        statuses = {"TRAINING": str(training), "PREFLIGHT_STATUS": str(preflight), "AFTER": str(after)}
-        done = launch(body(tmp_path, PIPELINE), tmp_path, **calls, **statuses, **environment)
-        called = [line.split()[0].removeprefix("rft.runs.") for line in (tmp_path / "calls").read_text().splitlines()]
-        return done.returncode, called, done.stdout + done.stderr
-
-    return start
-
-
-BEFORE = ["inputs", "preflight", "manifest", "--model", "openrlhf.cli.train_ppo_ray"]
-AFTER = ["--model", "summary", "report"]
-
-
-def test_a_run_is_checked_measured_and_reported(pipeline, tmp_path):
-    code, called, printed = pipeline()
-    assert (code, called) == (0, BEFORE + AFTER), printed
-    assert printed.endswith("done\n")
-    phases = [json.loads(line)["phase"] for line in (tmp_path / "run/phases.jsonl").read_text().splitlines()]
-    assert phases == ["preflight", "baseline evaluation", "grpo", "evaluation", "report"]
-
-
-def test_a_run_that_a_rule_stopped_is_measured_and_keeps_its_status(pipeline):
-    code, called, printed = pipeline(training=10)
-    assert (code, called) == (10, BEFORE + AFTER), printed
-    assert "stopped by a rule" in printed and "done" not in printed
-
-
-def test_a_stopped_run_that_cannot_be_measured_is_reported_and_keeps_its_status(pipeline):
-    code, called, printed = pipeline(training=10, after=2)
-    assert (code, called) == (10, BEFORE + AFTER), printed
-
-
-@pytest.mark.parametrize("status", [1, 3, 137])
-def test_a_run_that_failed_ends_there(pipeline, status):
-    code, called, printed = pipeline(training=status)
-    assert (code, called) == (status, BEFORE), printed
-
-
-def test_no_go_starts_nothing(pipeline, tmp_path):
-    code, called, printed = pipeline(preflight=1)
-    assert (code, called) == (1, ["inputs", "preflight"]), printed
-    assert not (tmp_path / "run/run.json").exists()
-
-
-def test_preflight_can_be_skipped_and_says_so(pipeline):
-    code, called, printed = pipeline(preflight=1, PREFLIGHT="0")
-    assert code == 0 and "preflight" not in called
-    assert "warning: PREFLIGHT=0" in printed
-
-
-def test_a_metrics_file_of_another_run_is_not_continued(pipeline, tmp_path):
-    (tmp_path / "training_metrics.jsonl").write_text("{}\n")
-    code, called, printed = pipeline(METRICS_LOG_DIR=str(tmp_path))
-    assert (code, called) == (1, ["inputs"])
-    assert "another run has logged there" in printed

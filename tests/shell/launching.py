@@ -1,0 +1,23 @@
+"""Starts a launcher in an environment of the test's own."""
+
+import os
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def launch(launcher, place, *arguments, **environment):
+    """The finished process of a launcher run in the folder `place`, with its run directory there."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(place), "RFT_STACK": "cpu"} | environment
+    environment = {"RUN_DIR": str(place / "run"), "CACHE_ROOT": str(place / "cache")} | environment
+    return subprocess.run(
+        ["bash", launcher, *arguments], env=environment, cwd=place, capture_output=True, text=True, timeout=120
+    )
+
+
+def body(tmp_path, text):
+    """A launcher of this content."""
+    script = tmp_path / "exp.sh"
+    script.write_text(f'source "{ROOT}/launch/common.sh"\n{text}\n')
+    return script
