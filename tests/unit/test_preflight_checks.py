@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -561,6 +562,8 @@ def test_another_ray_cluster_is_a_warning(tmp_path, monkeypatch):
         ["/opt/ray/gcs/gcs_server", "60"], executable="/bin/sleep", env={"RFT_RUN_DIR": str(tmp_path)}
     )
     try:
+        while not Path(f"/proc/{ours.pid}/environ").read_bytes():  # the kernel fills it in after exec has begun
+            time.sleep(0.01)
         found = machine.check_ray(tmp_path)
         pids = found[0].measured.partition("process ")[2].partition(")")[0].split(", ")
         assert found[0].verdict == WARN and str(process.pid) in pids and str(ours.pid) not in pids
