@@ -8,12 +8,15 @@ from typing import NamedTuple
 
 _MARKER = re.compile(r"<\|(start|end|message|channel|constrain|return|call|endoftext)\|>")
 _ENDS = frozenset(("end", "return", "call", "endoftext"))
-_CHANNELS = ("analysis", "commentary", "final")
+_CHANNELS = ("analysis", "commentary")
 _FINAL_HEADER = "<|channel|>final<|message|>"
 _STRIPPED_FINAL = "assistantfinal"
 _STRIPPED_OTHER = re.compile("assistant(?:analysis|commentary)")
+# "final" before a capital, a digit or a sign: "finally" and "final answer" are prose.
+_STRIPPED_HEADER = re.compile(r"\s*final(?![a-z\s:])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BLANKS = re.compile(r"\s*")
+_BARE_END = re.compile(r"[\s$*.`)\]\\]*+\Z")
 _DIGIT = re.compile(r"[0-9]")
 _RUN = re.compile(r"[0-9,./\u2212-]+")
 _DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
@@ -82,12 +85,18 @@ def _longest_overlap(prompt: str, query: str) -> int:
 
 
 def open_channel(prompt: str) -> str | None:
-    """Channel of an assistant message that the prompt leaves open (a prefilled header), None when there is none."""
+    """What the prompt leaves open: the channel of a prefilled message, None where the prompt leaves nothing open.
+
+    '' stands for a Harmony prompt that ends in ``<|start|>assistant``, behind which a header must come, and "think"
+    for one that ends in ``<think>``, as models without Harmony have it.
+    """
     header = prompt[prompt.rfind("<|start|>") :] if "<|start|>" in prompt else ""
-    if not header.startswith("<|start|>assistant") or "<|message|>" not in header:
-        return None
-    header, _, content = header.partition("<|message|>")
-    return None if _MARKER.search(content) else _channel_name(header)
+    if header.startswith("<|start|>assistant"):
+        header, message, content = header.partition("<|message|>")
+        if message:
+            return None if _MARKER.search(content) else _channel_name(header)
+        return "" if all(m[1] not in _ENDS for m in _MARKER.finditer(header)) else None
+    return "think" if prompt.endswith("<think>") or prompt.rstrip().endswith("<think>") else None
 
 
 def _channel_name(header: str) -> str:
@@ -99,24 +108,47 @@ def _channel_name(header: str) -> str:
 def final_message(response: str, channel: str | None = None) -> tuple[str | None, int, bool]:
     """The text to grade, its offset in ``response``, and whether a closing token was seen behind it.
 
-    With Harmony markers only the last message of the final channel counts, and none means None. ``channel`` is the
-    channel the prompt left open, see `open_channel`. Without markers, the text that is left when special tokens are
-    stripped is understood (``analysis…assistantfinal…``); any other text is graded behind its last ``</think>``.
+    With Harmony markers only the last message of the final channel counts, and none means None. ``channel`` is what
+    the prompt left open, see `open_channel`. Without markers, the text that is left when special tokens are stripped
+    is understood (``analysis…assistantfinal…``); any other text is graded whole, but with channel '' it is None, for
+    Harmony's header is missing. Of the text found, what stands behind its last ``</think>`` counts, and nothing where
+    a ``<think>`` stays open.
     """
-    if (usual := _usual_final(response)) is not None:
-        return usual
+    if channel == "think":
+        start = response.rfind("</think>") + len("</think>")
+        if start < len("</think>"):
+            return None, 0, False
+        text, offset, closed = final_message(response[start:])
+        return text, start + offset, closed
+    found = _usual_final(response) or _final(response, channel)
+    return _behind_thoughts(*found) if found[0] and "think>" in found[0] else found
+
+
+def _final(response: str, channel: str | None) -> tuple[str | None, int, bool]:
     if "<|" in response and (markers := list(_MARKER.finditer(response))):
-        return _final_by_markers(response, markers, channel)
-    if channel not in (None, "final"):
+        if channel or any(m[1] not in _ENDS for m in markers):
+            return _final_by_markers(response, markers, channel)
+        # Text without headers that ends in a closing token, as chat templates without channels give it.
+        text, offset, _ = _final_by_words(response[: markers[0].start()], channel)
+        return text, offset, True
+    return _final_by_words(response, channel)
+
+
+def _final_by_words(text: str, channel: str | None) -> tuple[str | None, int, bool]:
+    """`final_message` of a text without markers."""
+    if channel not in (None, "", "final"):
         return None, 0, False
-    cut = response.rfind(_STRIPPED_FINAL)
+    cut = text.rfind(_STRIPPED_FINAL)
     if cut >= 0:
         cut += len(_STRIPPED_FINAL)
-        later = _STRIPPED_OTHER.search(response, cut)
-        return response[cut : later.start() if later else None], cut, later is not None
-    if channel is None and response.startswith(_CHANNELS[:2]):
+        later = _STRIPPED_OTHER.search(text, cut)
+        return text[cut : later.start() if later else None], cut, later is not None
+    if channel == "":
+        header = _STRIPPED_HEADER.match(text)
+        return (text[header.end() :], header.end(), False) if header else (None, 0, False)
+    if channel is None and text.lstrip().startswith(_CHANNELS):
         return None, 0, False
-    return _behind_thoughts(response)
+    return text, 0, False
 
 
 def _usual_final(response: str) -> tuple[str, int, bool] | None:
@@ -134,24 +166,17 @@ def _usual_final(response: str) -> tuple[str, int, bool] | None:
     return response[start : end if closed else None], start, closed
 
 
-def _behind_thoughts(response: str) -> tuple[str | None, int, bool]:
-    """Text behind the last ``</think>``, as models without Harmony mark it; None where thinking never ends."""
-    end = response.rfind("</think>")
-    if end >= 0:
-        return response[end + len("</think>") :], end + len("</think>"), False
-    if response[:40].lstrip().startswith("<think>"):
-        return None, 0, False
-    return response, 0, False
+def _behind_thoughts(text: str, offset: int, closed: bool) -> tuple[str | None, int, bool]:
+    """What stands behind the last ``</think>``, as models without Harmony mark it; None where thinking never ends."""
+    start = text.rfind("</think>") + len("</think>")
+    start = start if start >= len("</think>") else 0
+    return (None, 0, False) if text.find("<think>", start) >= 0 else (text[start:], offset + start, closed)
 
 
 def _final_by_markers(response: str, markers: list[re.Match], channel: str | None) -> tuple[str | None, int, bool]:
-    if channel is None and all(m[1] in _ENDS for m in markers):
-        # Plain text that merely ends with a closing token, as a chat template without channels gives it.
-        text, offset, _ = _behind_thoughts(response[: markers[0].start()])
-        return text, offset, True
     best: tuple[str | None, int, bool] = (None, 0, False)
     header_start = 0
-    content_start = -1 if channel is None else 0  # -1: inside a header
+    content_start = 0 if channel else -1  # -1: inside a header
     is_final = channel == "final"
     for m in markers:
         kind = m[1]
@@ -182,12 +207,15 @@ def _final_by_markers(response: str, markers: list[re.Match], channel: str | Non
 def last_boxed(text: str) -> tuple[str | None, int]:
     """Content of the last ``\\boxed{…}`` with nested braces, and the index just past it.
 
-    Returns ``(None, -1)`` where there is no box, ``(None, len(text))`` where the last one is not closed.
+    Returns ``(None, -1)`` where there is no box, ``(None, len(text))`` where the last one is not closed or
+    is a bare ``\\boxed`` with which the text ends.
     """
     start = len(text)
     while (start := text.rfind("\\boxed", 0, start)) >= 0:
         i = _BLANKS.match(text, start + 6).end()
-        if text[i : i + 1] != "{":  # \boxedx, or \boxed at the end
+        if text[i : i + 1] != "{":  # \boxedx, or a mention of \boxed
+            if _BARE_END.match(text, i):
+                return None, len(text)
             continue
         end = text.find("}", i)
         content = text[i + 1 : end]
