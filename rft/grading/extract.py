@@ -6,6 +6,8 @@ Harmony format: https://github.com/openai/harmony (``<|start|>role<|channel|>nam
 import re
 from typing import NamedTuple
 
+from .number import last_number
+
 _MARKER = re.compile(r"<\|(start|end|message|channel|constrain|return|call|endoftext)\|>")
 _ENDS = frozenset(("end", "return", "call", "endoftext"))
 _CHANNELS = ("analysis", "commentary")
@@ -17,19 +19,6 @@ _STRIPPED_HEADER = re.compile(r"\s*final(?![a-z\s:])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BLANKS = re.compile(r"\s*")
 _BARE_END = re.compile(r"[\s$*.`)\]\\]*+\Z")
-_DIGIT = re.compile(r"[0-9]")
-_RUN = re.compile(r"[0-9,./\u2212-]+")
-_DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
-_NUMBER = re.compile(rf"[-\u2212]?(?:{_DECIMAL})(?:/(?:{_DECIMAL}))?")
-_FRACTION = re.compile(rf"\\[dtc]?frac ?\{{-?(?:{_DECIMAL})\}} ?\{{(?:{_DECIMAL})\}}")
-# What follows a number in an expression: a letter alone, a power, a bracket, a command that is neither text nor space.
-_CONTINUES = re.compile(
-    r"[A-Za-z](?![A-Za-z])|[(\[_](?! )|\^(?! ?\{? ?\\circ)|[-+*/:](?=[A-Za-z0-9(\\])|\}\{"
-    r"|\\(?!text|mathrm|mbox|quad|circ|right|[^A-Za-z])"
-)
-_MAX_PASSED_OVER = 50
-_MAX_FRACTION = 100
-_MAX_RUN = 10_000  # characters; what is longer is no number
 _MIN_OVERLAP = 16
 
 
@@ -232,61 +221,6 @@ def last_boxed(text: str) -> tuple[str | None, int]:
                     return text[i + 1 : m.start()], m.end()
         return None, len(text)
     return None, -1
-
-
-def last_number(text: str) -> str | None:
-    """The last number in ``text``: ASCII digits, thousands commas, decimals, ``a/b``, ``\\frac{a}{b}``; None if none.
-
-    Digits within a word or an index (``eq2``, ``x_1``) are passed over. A number within an expression (``x-3``,
-    ``4x``, ``\\sqrt{5}``, ``2^{10}``) is no answer, and no earlier number stands in for it.
-    """
-    if "\\" in text or "{,}" in text:
-        text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "")
-    backwards, at = text[::-1], 0
-    for _ in range(_MAX_PASSED_OVER):
-        if (digit := _DIGIT.search(backwards, at)) is None:
-            return None
-        at = _RUN.match(backwards, digit.start()).end()
-        start, end = len(text) - at, len(text) - digit.start()
-        if end - start > _MAX_RUN:
-            return None
-        for found in _NUMBER.finditer(text, start, end):  # noqa: B007  the last one is wanted
-            pass
-        if (fraction := _fraction_that_ends(text, end)) is not None:
-            return fraction or None
-        before, after = text[max(0, found.start() - 12) : found.start()], text[end : end + 12]
-        if (found.start() == start and before[-1:].isalpha()) or before.endswith("_"):
-            continue
-        return None if _in_expression(before, found[0], after) else found[0].replace("\u2212", "-")
-    return None
-
-
-def _fraction_that_ends(text: str, end: int) -> str | None:
-    """``\\frac{a}{b}`` of two numbers with its sign, ``b`` ending at ``end``; '' within an expression; else None."""
-    start = text.rfind("\\", max(0, end - _MAX_FRACTION), end)
-    m = _FRACTION.match(text, start) if start >= 0 else None
-    if m is None or m.end() != end + 1:
-        return None
-    sign = "-" if text[start - 1 : start] in ("-", "\u2212") else ""
-    before = text[max(0, start - 12) : start - len(sign)] if sign else text[max(0, start - 12) : start]
-    glued = before[-1:].isalnum() or before[-1:] in tuple(")]}^+*/")
-    return "" if glued or _CONTINUES.match(text[end + 1 : end + 13]) else sign + m[0]
-
-
-def _in_expression(before: str, number: str, after: str) -> bool:
-    """Whether a number with these neighbours is part of an expression."""
-    if number[0] in "-\u2212":
-        before += number[0]
-    sign, left = before[-1:], before[-2:-1]
-    opened = before.rstrip()
-    return bool(
-        sign == "^"
-        or (sign in tuple("-\u2212+*/") and (left.isalnum() or left in tuple(")]}^")))
-        or (sign == ":" and left.isdigit())
-        or (before.endswith(",") and after[:1] in tuple(")]"))  # (3,5)
-        or opened.endswith(("sqrt{", "}{", "]{", "^{", "_{"))
-        or _CONTINUES.match(after)
-    )
 
 
 def extract_answer(text: str, fallback: bool = True) -> Extraction:
