@@ -6,9 +6,10 @@ can run in any thread of any Ray worker. docs/grading.md lists the rules.
 """
 
 from .compare import equal
-from .extract import Extraction, extract_answer, final_message, last_boxed, last_number, open_channel, response_of
+from .extract import Extraction, extract_answer, final_message, last_boxed, open_channel, response_of
 from .grade import Grade, grade
 from .normalize import normalize
+from .number import last_number
 from .rational import parse_rational
 
 __all__ = [

@@ -20,18 +20,26 @@ _WRAPPED_UNIT = re.compile(
 _PLAIN_UNIT = re.compile(r"(?<=[0-9)}.$]) ?((?:[A-Za-z]{2,20}[./]? ?){1,4})(?:\^\{?([0-9])\}?)?\.?$")
 _PERCENT = re.compile(r" ?(?:\\?%|\b(?:percent|percentage|pct)\b)\$?\.?$")
 _DEGREES = re.compile(r" ?(?:\^ ?(?:\\circ|\{ ?\\circ ?\})|\\degree|\u00b0|\bdegrees?\b)\$?\.?$")
-_CHOICE = re.compile(r"\(?([A-Z])\)(?:[ :.0-9A-Za-z\\].{0,200})?", re.DOTALL)
+_CHOICE = re.compile(r"\(?([A-Z])\)(?:[ :.0-9A-Za-z\\](?!.{0,200}[A-Z]\)).{0,200})?", re.DOTALL)
 _SPACED = re.compile(r"-?[1-9][0-9]{0,2}(?: [0-9]{3})+")
 _THIN = re.compile(r"(?<!\\)\\[,;: ]|~|\s")
 # These change the number they stand behind, or the question.
 _CHANGING = """
 is are was were and or to if when where for with without not no mod modulo base more less fewer over under than of
-from by plus minus times divided squared cubed factorial million billion trillion thousand hundred dozen score gross
-half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths
-ninth ninths tenth tenths hundredth hundredths thousandth thousandths remainder below above before after ago short
-left negative positive pi sqrt sin cos tan log ln exp inf infinity nan true false none least most about am pm
+from by plus minus times divided multiplied squared cubed choose remainder below above before after ago short left
+negative positive pi tau phi sqrt root sin cos tan log ln exp inf infinity nan true false none least most about am pm
+once twice thrice double triple binary ternary octal decimal hexadecimal repeating recurring repeated reciprocal
+imaginary one two three four five six seven eight nine eleven twelve twenty thirty forty fifty sixty seventy eighty
+ninety mil bn mn halves
 """
-_NO_UNITS = frozenset(_CHANGING.split())
+# These too, and so do their plurals.
+_SCALES = """
+ten hundred thousand million billion trillion quadrillion quintillion myriad lakh lac crore dozen score gross pair
+couple trio half quarter third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth sixteenth twentieth
+hundredth thousandth millionth billionth factorial
+"""
+SCALES = frozenset(_SCALES.split()) | {f"{word}s" for word in _SCALES.split()}
+_NO_UNITS = SCALES.union(_CHANGING.split())
 # Two or three letters behind a number are a product, unless they are one of these.
 _SHORT = """
 cm mm km nm dm kg mg ml dl kl cc ft in yd yds mi hr hrs min mins sec secs ms day lb lbs oz pt qt gal mph kph rpm
@@ -107,7 +115,7 @@ def _is_plain_unit(words: str) -> bool:
 def _unit(words: str, power: str | None) -> str:
     """One spelling of a unit, '' where the words are none."""
     found = re.findall(r"[a-z]+", words.lower())
-    if not found or re.search(r"[0-9()=<>\\]", words) or any(word in _NO_UNITS for word in found):
+    if not found or re.search(r"[0-9()=<>\\]", words) or not _NO_UNITS.isdisjoint(found):
         return ""
     singular = [word if len(word) < 4 or word.endswith("ss") else word.removesuffix("s") for word in found]
     named = [_ALIASES.get(word, word) for word in singular]

@@ -6,27 +6,19 @@ Harmony format: https://github.com/openai/harmony (``<|start|>role<|channel|>nam
 import re
 from typing import NamedTuple
 
+from .number import last_number
+
 _MARKER = re.compile(r"<\|(start|end|message|channel|constrain|return|call|endoftext)\|>")
 _ENDS = frozenset(("end", "return", "call", "endoftext"))
-_CHANNELS = ("analysis", "commentary", "final")
+_CHANNELS = ("analysis", "commentary")
 _FINAL_HEADER = "<|channel|>final<|message|>"
 _STRIPPED_FINAL = "assistantfinal"
 _STRIPPED_OTHER = re.compile("assistant(?:analysis|commentary)")
+# "final" before a capital, a digit or a sign: "finally" and "final answer" are prose.
+_STRIPPED_HEADER = re.compile(r"\s*final(?![a-z\s:])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BLANKS = re.compile(r"\s*")
-_DIGIT = re.compile(r"[0-9]")
-_RUN = re.compile(r"[0-9,./\u2212-]+")
-_DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
-_NUMBER = re.compile(rf"[-\u2212]?(?:{_DECIMAL})(?:/(?:{_DECIMAL}))?")
-_FRACTION = re.compile(rf"\\[dtc]?frac ?\{{-?(?:{_DECIMAL})\}} ?\{{(?:{_DECIMAL})\}}")
-# What follows a number in an expression: a letter alone, a power, a bracket, a command that is neither text nor space.
-_CONTINUES = re.compile(
-    r"[A-Za-z](?![A-Za-z])|[(\[_](?! )|\^(?! ?\{? ?\\circ)|[-+*/:](?=[A-Za-z0-9(\\])|\}\{"
-    r"|\\(?!text|mathrm|mbox|quad|circ|right|[^A-Za-z])"
-)
-_MAX_PASSED_OVER = 50
-_MAX_FRACTION = 100
-_MAX_RUN = 10_000  # characters; what is longer is no number
+_BARE_END = re.compile(r"[\s$*.`)\]\\]*+\Z")
 _MIN_OVERLAP = 16
 
 
@@ -82,12 +74,18 @@ def _longest_overlap(prompt: str, query: str) -> int:
 
 
 def open_channel(prompt: str) -> str | None:
-    """Channel of an assistant message that the prompt leaves open (a prefilled header), None when there is none."""
+    """What the prompt leaves open: the channel of a prefilled message, None where the prompt leaves nothing open.
+
+    '' stands for a Harmony prompt that ends in ``<|start|>assistant``, behind which a header must come, and "think"
+    for one that ends in ``<think>``, as models without Harmony have it.
+    """
     header = prompt[prompt.rfind("<|start|>") :] if "<|start|>" in prompt else ""
-    if not header.startswith("<|start|>assistant") or "<|message|>" not in header:
-        return None
-    header, _, content = header.partition("<|message|>")
-    return None if _MARKER.search(content) else _channel_name(header)
+    if header.startswith("<|start|>assistant"):
+        header, message, content = header.partition("<|message|>")
+        if message:
+            return None if _MARKER.search(content) else _channel_name(header)
+        return "" if all(m[1] not in _ENDS for m in _MARKER.finditer(header)) else None
+    return "think" if prompt.endswith("<think>") or prompt.rstrip().endswith("<think>") else None
 
 
 def _channel_name(header: str) -> str:
@@ -99,24 +97,47 @@ def _channel_name(header: str) -> str:
 def final_message(response: str, channel: str | None = None) -> tuple[str | None, int, bool]:
     """The text to grade, its offset in ``response``, and whether a closing token was seen behind it.
 
-    With Harmony markers only the last message of the final channel counts, and none means None. ``channel`` is the
-    channel the prompt left open, see `open_channel`. Without markers, the text that is left when special tokens are
-    stripped is understood (``analysis…assistantfinal…``); any other text is graded behind its last ``</think>``.
+    With Harmony markers only the last message of the final channel counts, and none means None. ``channel`` is what
+    the prompt left open, see `open_channel`. Without markers, the text that is left when special tokens are stripped
+    is understood (``analysis…assistantfinal…``); any other text is graded whole, but with channel '' it is None, for
+    Harmony's header is missing. Of the text found, what stands behind its last ``</think>`` counts, and nothing where
+    a ``<think>`` stays open.
     """
-    if (usual := _usual_final(response)) is not None:
-        return usual
+    if channel == "think":
+        start = response.rfind("</think>") + len("</think>")
+        if start < len("</think>"):
+            return None, 0, False
+        text, offset, closed = final_message(response[start:])
+        return text, start + offset, closed
+    found = _usual_final(response) or _final(response, channel)
+    return _behind_thoughts(*found) if found[0] and "think>" in found[0] else found
+
+
+def _final(response: str, channel: str | None) -> tuple[str | None, int, bool]:
     if "<|" in response and (markers := list(_MARKER.finditer(response))):
-        return _final_by_markers(response, markers, channel)
-    if channel not in (None, "final"):
+        if channel or any(m[1] not in _ENDS for m in markers):
+            return _final_by_markers(response, markers, channel)
+        # Text without headers that ends in a closing token, as chat templates without channels give it.
+        text, offset, _ = _final_by_words(response[: markers[0].start()], channel)
+        return text, offset, True
+    return _final_by_words(response, channel)
+
+
+def _final_by_words(text: str, channel: str | None) -> tuple[str | None, int, bool]:
+    """`final_message` of a text without markers."""
+    if channel not in (None, "", "final"):
         return None, 0, False
-    cut = response.rfind(_STRIPPED_FINAL)
+    cut = text.rfind(_STRIPPED_FINAL)
     if cut >= 0:
         cut += len(_STRIPPED_FINAL)
-        later = _STRIPPED_OTHER.search(response, cut)
-        return response[cut : later.start() if later else None], cut, later is not None
-    if channel is None and response.startswith(_CHANNELS[:2]):
+        later = _STRIPPED_OTHER.search(text, cut)
+        return text[cut : later.start() if later else None], cut, later is not None
+    if channel == "":
+        header = _STRIPPED_HEADER.match(text)
+        return (text[header.end() :], header.end(), False) if header else (None, 0, False)
+    if channel is None and text.lstrip().startswith(_CHANNELS):
         return None, 0, False
-    return _behind_thoughts(response)
+    return text, 0, False
 
 
 def _usual_final(response: str) -> tuple[str, int, bool] | None:
@@ -134,24 +155,17 @@ def _usual_final(response: str) -> tuple[str, int, bool] | None:
     return response[start : end if closed else None], start, closed
 
 
-def _behind_thoughts(response: str) -> tuple[str | None, int, bool]:
-    """Text behind the last ``</think>``, as models without Harmony mark it; None where thinking never ends."""
-    end = response.rfind("</think>")
-    if end >= 0:
-        return response[end + len("</think>") :], end + len("</think>"), False
-    if response[:40].lstrip().startswith("<think>"):
-        return None, 0, False
-    return response, 0, False
+def _behind_thoughts(text: str, offset: int, closed: bool) -> tuple[str | None, int, bool]:
+    """What stands behind the last ``</think>``, as models without Harmony mark it; None where thinking never ends."""
+    start = text.rfind("</think>") + len("</think>")
+    start = start if start >= len("</think>") else 0
+    return (None, 0, False) if text.find("<think>", start) >= 0 else (text[start:], offset + start, closed)
 
 
 def _final_by_markers(response: str, markers: list[re.Match], channel: str | None) -> tuple[str | None, int, bool]:
-    if channel is None and all(m[1] in _ENDS for m in markers):
-        # Plain text that merely ends with a closing token, as a chat template without channels gives it.
-        text, offset, _ = _behind_thoughts(response[: markers[0].start()])
-        return text, offset, True
     best: tuple[str | None, int, bool] = (None, 0, False)
     header_start = 0
-    content_start = -1 if channel is None else 0  # -1: inside a header
+    content_start = 0 if channel else -1  # -1: inside a header
     is_final = channel == "final"
     for m in markers:
         kind = m[1]
@@ -182,12 +196,15 @@ def _final_by_markers(response: str, markers: list[re.Match], channel: str | Non
 def last_boxed(text: str) -> tuple[str | None, int]:
     """Content of the last ``\\boxed{…}`` with nested braces, and the index just past it.
 
-    Returns ``(None, -1)`` where there is no box, ``(None, len(text))`` where the last one is not closed.
+    Returns ``(None, -1)`` where there is no box, ``(None, len(text))`` where the last one is not closed or
+    is a bare ``\\boxed`` with which the text ends.
     """
     start = len(text)
     while (start := text.rfind("\\boxed", 0, start)) >= 0:
         i = _BLANKS.match(text, start + 6).end()
-        if text[i : i + 1] != "{":  # \boxedx, or \boxed at the end
+        if text[i : i + 1] != "{":  # \boxedx, or a mention of \boxed
+            if _BARE_END.match(text, i):
+                return None, len(text)
             continue
         end = text.find("}", i)
         content = text[i + 1 : end]
@@ -204,61 +221,6 @@ def last_boxed(text: str) -> tuple[str | None, int]:
                     return text[i + 1 : m.start()], m.end()
         return None, len(text)
     return None, -1
-
-
-def last_number(text: str) -> str | None:
-    """The last number in ``text``: ASCII digits, thousands commas, decimals, ``a/b``, ``\\frac{a}{b}``; None if none.
-
-    Digits within a word or an index (``eq2``, ``x_1``) are passed over. A number within an expression (``x-3``,
-    ``4x``, ``\\sqrt{5}``, ``2^{10}``) is no answer, and no earlier number stands in for it.
-    """
-    if "\\" in text or "{,}" in text:
-        text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "")
-    backwards, at = text[::-1], 0
-    for _ in range(_MAX_PASSED_OVER):
-        if (digit := _DIGIT.search(backwards, at)) is None:
-            return None
-        at = _RUN.match(backwards, digit.start()).end()
-        start, end = len(text) - at, len(text) - digit.start()
-        if end - start > _MAX_RUN:
-            return None
-        for found in _NUMBER.finditer(text, start, end):  # noqa: B007  the last one is wanted
-            pass
-        if (fraction := _fraction_that_ends(text, end)) is not None:
-            return fraction or None
-        before, after = text[max(0, found.start() - 12) : found.start()], text[end : end + 12]
-        if (found.start() == start and before[-1:].isalpha()) or before.endswith("_"):
-            continue
-        return None if _in_expression(before, found[0], after) else found[0].replace("\u2212", "-")
-    return None
-
-
-def _fraction_that_ends(text: str, end: int) -> str | None:
-    """``\\frac{a}{b}`` of two numbers with its sign, ``b`` ending at ``end``; '' within an expression; else None."""
-    start = text.rfind("\\", max(0, end - _MAX_FRACTION), end)
-    m = _FRACTION.match(text, start) if start >= 0 else None
-    if m is None or m.end() != end + 1:
-        return None
-    sign = "-" if text[start - 1 : start] in ("-", "\u2212") else ""
-    before = text[max(0, start - 12) : start - len(sign)] if sign else text[max(0, start - 12) : start]
-    glued = before[-1:].isalnum() or before[-1:] in tuple(")]}^+*/")
-    return "" if glued or _CONTINUES.match(text[end + 1 : end + 13]) else sign + m[0]
-
-
-def _in_expression(before: str, number: str, after: str) -> bool:
-    """Whether a number with these neighbours is part of an expression."""
-    if number[0] in "-\u2212":
-        before += number[0]
-    sign, left = before[-1:], before[-2:-1]
-    opened = before.rstrip()
-    return bool(
-        sign == "^"
-        or (sign in tuple("-\u2212+*/") and (left.isalnum() or left in tuple(")]}^")))
-        or (sign == ":" and left.isdigit())
-        or (before.endswith(",") and after[:1] in tuple(")]"))  # (3,5)
-        or opened.endswith(("sqrt{", "}{", "]{", "^{", "_{"))
-        or _CONTINUES.match(after)
-    )
 
 
 def extract_answer(text: str, fallback: bool = True) -> Extraction:

@@ -12,14 +12,17 @@ _CHARS = {"\u2212": "-", "\u2013": "-", "\u00a0": " ", "\u2009": " ", "\u202f": 
 _CHARS |= {"\u2264": "\\le ", "\u2265": "\\ge ", "\u2260": "\\ne ", "\u221e": "\\infty ", "\u222a": "\\cup "}
 _CHARS |= {"\u00d7": "\\times ", "\u00b7": "\\cdot ", "\u00f7": "\\div ", "\u221a": "\\sqrt ", "\u03c0": "\\pi "}
 _CHARS |= {"\u2208": "\\in ", "\u00b1": "\\pm ", "\u2248": "\\approx ", "\u2205": "\\emptyset ", "\u03b8": "\\theta "}
-_CHARS |= {"\u00b2": "^2", "\u00b3": "^3", "\u00bd": "\\frac{1}{2}", "\u211d": "\\mathbb{R}"}
+_CHARS |= {"\u00bd": "\\frac{1}{2}", "\u211d": "\\mathbb{R}"}
 _ODD_CHARS = str.maketrans(_CHARS)
+_RADICAL = re.compile(r"\u221a ?(?:([0-9]+(?:\.[0-9]+)?)|\(([^()]*)\))")  # the sign covers a whole number or bracket
+_SUPERSCRIPT = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_DIGITS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "0123456789")
 
 _RENAMED = {"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "leq": "le", "leqslant": "le", "geq": "ge", "neq": "ne"}
 _RENAMED |= {"geqslant": "ge", "varnothing": "emptyset", "lbrace": "{", "rbrace": "}", "lvert": "|", "rvert": "|"}
 _RENAMED |= {"textdollar": "$", "dots": "ldots", "thinspace": "", "degree": "^\\circ"}
 _SIZES = "left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits boldsymbol"
-_RENAMED |= dict.fromkeys(_SIZES.split(), "")
+_RENAMED |= dict.fromkeys((_SIZES + " bf bfseries it itshape sf tt").split(), "")
 _RENAMES = re.compile(r"\\(" + "|".join(sorted(_RENAMED, key=len, reverse=True)) + r")(?![A-Za-z])")
 _SIGNS = re.compile(r"\\(?:lt|gt)(?![A-Za-z])|<=|>=|!=")
 _SIGN = {"\\lt": "<", "\\gt": ">", "<=": "\\le ", ">=": "\\ge ", "!=": "\\ne "}
@@ -37,8 +40,10 @@ _GROUPING = re.compile(r"(?:(?<=[1-9])|(?<=[0-9]{2}))(?:\{,\}|,\\! ?)(?=[0-9]{3}
 _THIN = re.compile(r"(?<!\\)\\[!,]")
 _BLANK = re.compile(r"(?<!\\)\\[;: ]|\\q?quad(?![A-Za-z])|~")
 _WRAPPER = re.compile(
-    r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|rm|operatorname) ?\{([^{}]*)\}"
+    r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|mathrm|mathbf|mathit|mathsf|mathtt|bm|mbox|rm|operatorname)"
+    r" ?\{([^{}]*)\}"
 )
+_COLOR = re.compile(r"\\(?:text)?color ?\{[^{}]{1,40}\}")
 _SHORT_FRAC = re.compile(r"\\frac ?([0-9]) ?(?:([0-9])|(?=\{))")
 _SHORT_DENOMINATOR = re.compile(r"(\\frac ?\{[^{}]*\}) ?([0-9])")
 _SHORT_SQRT = re.compile(r"\\sqrt ?([0-9])")
@@ -71,7 +76,7 @@ def normalize(answer: str) -> str:
 
 def _pass(s: str) -> str:
     if not s.isascii():
-        s = s.translate(_ODD_CHARS)
+        s = _rewrite_odd_chars(s)
     s = _strip_enclosing(_SPACES.sub(" ", s))
     if "\\" in s or "{" in s or "~" in s:
         s = _rewrite_latex(s)
@@ -84,6 +89,14 @@ def _pass(s: str) -> str:
         s = _AROUND.sub(lambda m: m[1] or m[0].strip(), _SPACES.sub(" ", s))
         s = _COMMAND.sub(lambda m: m[1] or "", _AFTER_COMMA.sub(",", s)).strip()
     return _strip_enclosing(s)
+
+
+def _rewrite_odd_chars(s: str) -> str:
+    s = _SUPERSCRIPT.sub(lambda m: f"^{{{m[0].translate(_DIGITS)}}}", s)
+    if "\u221a" in s:
+        for _ in range(3):  # from the inner ones outwards
+            s = _RADICAL.sub(lambda m: f"\\sqrt{{{m[1] or m[2]}}}", s)
+    return s.translate(_ODD_CHARS)
 
 
 def _strip_enclosing(s: str) -> str:
@@ -121,9 +134,12 @@ def _closes_at_end(s: str, start: int) -> bool:
 
 
 def _rewrite_latex(s: str) -> str:
+    if s.endswith("\\\\"):  # a line break at the end
+        bare = s.rstrip("\\")
+        s = bare if (len(s) - len(bare)) % 2 == 0 else s
     s = _GROUPING.sub("", _DELIMITER.sub("", s)).replace("{,}", ",").replace("\\%", "%")
     s = _BLANK.sub(" ", _THIN.sub("", s))
-    s = _RENAMES.sub(_rename, s)
+    s = _RENAMES.sub(_rename, _COLOR.sub("", s) if "color" in s else s)
     s = _SIGNS.sub(lambda m: _SIGN[m[0]], s)
     for _ in range(3):
         s, count = _WRAPPER.subn(r"\1", s)

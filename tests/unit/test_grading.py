@@ -32,6 +32,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "rft" / "grading"
 ANALYSIS = "<|channel|>analysis<|message|>"
 FINAL = "<|channel|>final<|message|>"
 NEXT = "<|end|><|start|>assistant"
+HARMONY = "<|start|>user<|message|>q<|end|><|start|>assistant"
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,9 @@ NEXT = "<|end|><|start|>assistant"
         (r"\boxed{42", None),
         (r"\boxed{41} and \boxed{42", None),
         (r"\boxedx{42}", None),
+        (r"\boxed{41}, hence the final \boxed", None),
+        ("\\boxed{41}, hence $\\boxed$.\n", None),
+        (r"\boxed{42}, as \boxed asks", "42"),
         ("no box", None),
     ],
 )
@@ -90,6 +94,8 @@ def test_last_number(text, number):
         (r"41 \boxed{}", None, 0.0),
         (r"\boxed{41} \boxed{ }", None, 0.0),
         (r"41 \boxed{42", None, 0.0),
+        (r"\boxed{41}, hence the final \boxed", None, 0.0),
+        ("41, hence the final \\boxed \n", None, 0.0),
         ("nothing", None, 0.0),
     ],
 )
@@ -130,6 +136,14 @@ def test_the_number_fallback_can_be_switched_off():
         ("a</think> b<|im_end|>", " b<|im_end|>"),
         ("a</think> b<|endoftext|>", " b"),
         ("<think>a", None),
+        ("So let me see how this can be worked out now. <think>a", None),
+        ("<think>a</think> b <think>c", None),
+        (f"{FINAL}<think>a<|return|>", None),
+        (f"{FINAL}<think>a</think>b<|return|>", "b"),
+        ("analysis a assistantfinal <think> b", None),
+        (" \nanalysis a", None),
+        ("analysis a<|return|>", None),
+        ("analysis a assistantfinal b<|return|>", " b"),
         ("", ""),
     ],
 )
@@ -140,7 +154,30 @@ def test_only_the_last_final_message_counts(response, text):
 @pytest.mark.parametrize(
     ("prompt", "channel", "response", "text"),
     [
-        ("<|start|>user<|message|>q<|end|><|start|>assistant", None, f"{FINAL}a", "a"),
+        (HARMONY, "", f"{FINAL}a", "a"),
+        (HARMONY, "", f"{FINAL}a<|return|>", "a"),
+        (HARMONY, "", f"{ANALYSIS}x{NEXT}{FINAL}a<|return|>", "a"),
+        (HARMONY, "", f"{ANALYSIS}a<|return|>", None),
+        (HARMONY, "", "a", None),
+        (HARMONY, "", "a<|return|>", None),
+        (HARMONY, "", "", None),
+        (HARMONY, "", f"a{FINAL}b<|return|>", None),
+        (HARMONY, "", "analysis a", None),
+        (HARMONY, "", "\n analysis a", None),
+        (HARMONY, "", "\n analysisxassistantfinala", "a"),
+        (HARMONY, "", "analysisxassistantfinala<|return|>", "a"),
+        (HARMONY, "", "final42", "42"),
+        (HARMONY, "", "finally 42", None),
+        (HARMONY, "", "final answer 42", None),
+        (HARMONY + "\n", "", "a", None),
+        (HARMONY + "<|channel|>final", "", "a", None),
+        ("<|im_start|>assistant\n", None, "a", "a"),
+        ("<|im_start|>assistant\n<think>", "think", "a", None),
+        ("<|im_start|>assistant\n<think>\n", "think", "a</think>b", "b"),
+        ("<|im_start|>assistant\n<think>\n", "think", "a</think>b<|endoftext|>", "b"),
+        ("<|im_start|>assistant\n<think>\n", "think", "a</think>b<think>c", None),
+        ("<|im_start|>assistant\n<think>\n", "think", f"{FINAL}a<|return|>", None),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n", None, "a", "a"),
         (f"<|start|>assistant{FINAL}", "final", "a<|return|>", "a"),
         (f"<|start|>assistant{FINAL}", "final", "a", "a"),
         (f"<|start|>assistant{ANALYSIS}", "analysis", "a", None),

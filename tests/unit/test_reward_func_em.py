@@ -65,6 +65,21 @@ def test_the_prompt_is_never_graded():
     assert reward_func([cut], [PROMPT], ["42"])["rewards"].item() == 0.0
 
 
+@pytest.mark.parametrize(
+    ("prompt", "response", "reward"),
+    [
+        (PROMPT, r"\boxed{42}<|return|>", 0.0),  # a header must come first
+        (PROMPT, r"analysis \boxed{42}", 0.0),
+        (PROMPT, r"analysishmassistantfinal\boxed{42}", 1.0),
+        ("<|im_start|>assistant\n", r"\boxed{42}<|im_end|>", 1.0),
+        ("<|im_start|>assistant\n<think>\n", r"\boxed{42}<|im_end|>", 0.0),
+        ("<|im_start|>assistant\n<think>\n", r"\boxed{41}</think>\boxed{42}<|im_end|>", 1.0),
+    ],
+)
+def test_what_the_prompt_leaves_open_decides_what_is_an_answer(prompt, response, reward):
+    assert call(response, prompt=prompt)["rewards"].item() == reward
+
+
 def test_a_query_without_its_prompt_is_an_error():
     with pytest.raises(ValueError, match="does not begin with its prompt"):
         reward_func([r"\boxed{42}"], ["a prompt of some length"], ["42"])
@@ -128,6 +143,6 @@ def test_everything_is_finite_and_of_one_length(responses):
 def test_a_prompt_full_of_answers_changes_nothing(prompt, response):
     """Reward and logs are those of the response alone, whatever the prompt says."""
     prompt += r"<|channel|>final<|message|>\boxed{42}<|end|><|start|>assistant"
-    out, alone = call(response, prompt=prompt), call(response, prompt="")
+    out, alone = call(response, prompt=prompt), call(response, prompt="<|start|>assistant")
     for name, value in out["extra_logs"].items():
         assert value.tolist() == alone["extra_logs"][name].tolist(), name
