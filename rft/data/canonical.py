@@ -16,7 +16,8 @@ _FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _SPACES_AND_GROUPS = re.compile(r"[\s{}]+")
-_INTEGER = re.compile(r"([+-]?)((?:[0-9]{1,3}(?:,[0-9]{3})+)|[0-9]+)")
+# No comma after a zero: "0,125" is a decimal fraction as much of the world writes it, and no integer.
+_INTEGER = re.compile(r"([+-]?)((?:[1-9][0-9]{0,2}(?:,[0-9]{3})+)|[0-9]+)")
 
 
 def canonical_words_text(problem: str) -> str:

@@ -95,6 +95,7 @@ def test_each_filter_rejects_its_rows(change, stage):
 @pytest.mark.parametrize(
     ("answer", "label"),
     [("042", "42"), ("-7", "-7"), ("+7", "7"), ("-0", "0"), ("1,234,567", "1234567"), ("$12$", "12"), ("12,34", None),
+     ("0,125", None), ("0{,}125", None), ("-0,250", None), ("00,123", None), ("-10{,}125", "-10125"), ("007", "7"),
      ("٤٢", None), ("1e3", None), ("x=3", None), ("", None), ("9" * 400, "9" * 400)],
 )  # fmt: skip
 def test_labels_are_plain_integers(answer, label):
@@ -239,6 +240,38 @@ def test_sample_depends_on_the_seed_and_not_on_the_order_of_rows(tmp_path):
     assert pools[0] == pools[1] != pools[2]
 
 
+def test_a_rerun_with_other_sizes_leaves_no_file_that_overlaps(tmp_path):
+    source, out = str(write_jsonl(tmp_path / "rows.jsonl", numina(200))), tmp_path / "out"
+    prepare(source, None, [], SIZES, 1, out)
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    with pytest.raises(ValueError, match="pass smaller --sft-size"):
+        prepare(source, None, [], Sizes(0, 0, 500, 30), 2, out)
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+    (out / "notes.jsonl").write_text("mine\n")
+    prepare(source, None, [], Sizes(0, 0, 90, 30), 2, out)
+    left = {"sft_rl_pool.jsonl", "sft_rl_pool_30.jsonl", "sft_manifest.json", "notes.jsonl"}
+    assert {p.name for p in out.iterdir()} == left
+    # What no manifest describes is not ours to remove.
+    (out / "sft_rl_pool_30.jsonl").write_text("edited\n")
+    with pytest.raises(ValueError, match=r"sft_rl_pool_30\.jsonl, which this command would not write"):
+        prepare(source, None, [], SIZES, 1, out)
+    (out / "sft_manifest.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"sft_manifest\.json: found no manifest of ours"):
+        prepare(source, None, [], SIZES, 1, out)
+    assert {p.name for p in out.iterdir()} == left
+
+
+def test_parquet_text_that_is_not_utf8_is_named_by_row_and_column(tmp_path):
+    from rft.data.numina import read_numina
+
+    rows = numina(9)
+    table = pa.Table.from_pylist(rows)
+    raw = pa.array([row["solution"].encode() for row in rows[:8]] + [b"caf\xe9"]).view(pa.string())
+    pq.write_table(table.set_column(table.schema.get_field_index("solution"), "solution", raw), tmp_path / "r.parquet")
+    with pytest.raises(ValueError, match=r"r\.parquet, row 9: column 'solution' has byte 0xe9 at 4, wanted UTF-8"):
+        list(read_numina(str(tmp_path / "r.parquet")))
+
+
 @pytest.fixture
 def run(monkeypatch, capsys):
     """The command, in this process: exit status, standard output, standard error."""
@@ -276,6 +309,7 @@ def test_command_prints_the_stages(tmp_path, run):
             "row 1: column 'problem_is_valid' is True",
         ),
         ("rows.jsonl", json.dumps(GOOD).encode() + b'\n{"problem": "caf\xe9"}\n', "line 2: found byte 0xe9"),
+        ("rows.jsonl", b'{"a": ' + b"[" * 100_000, "line 1: found hundreds of nested brackets"),
         ("rows.parquet", b"PAR1 and then nothing", "cannot be read"),
         ("rows.arrow", b"nothing", "cannot be read"),
         ("rows.csv", b"problem,answer\n", "wanted a .parquet, .jsonl or .arrow file"),
