@@ -127,6 +127,30 @@ def test_probes_of_the_published_files(tmp_path):
             "line 2: found id 'a'",
         ),
         ('{"input": "", "label": "2", "id": "a"}\n', "line 1: field 'input'"),
+        ('{"input": "1+1?", "label": "2", "id": ["a"]}\n', "line 1: field 'id' is ['a'], wanted a string"),
+        ('{"input": "1+1?", "label": "2", "datasource": 3}\n', "line 1: field 'datasource' is 3, wanted a string"),
+        ('[{"problem": "1+1?", "answer": "2", "id": ["a"]}]', "problem 1: field 'id' is ['a'], wanted a string or a"),
+        ('[{"problem": "1+1?", "answer": "2", "unique_id": 7}]', "problem 1: field 'unique_id' is 7, wanted a string"),
+        (
+            '[{"problem": "1+1?", "answer": "2", "type": "Algebra", "difficulty": "hard"}]',
+            "problem 1: field 'difficulty' is 'hard', wanted 1 to 5",
+        ),
+        (
+            '[{"problem": "1+1?", "answer": "2", "aime_number": 1, "problem_number": 3}]',
+            "problem 1: field 'year' is missing, wanted a whole number",
+        ),
+        (
+            '[{"problem": "1+1?", "answer": "2", "aime_number": 1, "problem_number": 3, "year": null}]',
+            "problem 1: field 'year' is None, wanted a whole number",
+        ),
+        (
+            '[{"problem": "1+1?", "answer": "2", "aime_number": "III", "problem_number": 3, "year": 2024}]',
+            "problem 1: field 'aime_number' is 'III', wanted a whole number",
+        ),
+        ("[" * 100_000, "bad.json: found hundreds of nested brackets"),
+        ('{"a": ' + "[" * 100_000 + "\n", "line 1: found hundreds of nested brackets"),
+        ('{"input": "1+1?", "label": ' + "[" * 900 + "]" * 900 + "}\n", "line 1: f"),
+        ('[{"problem": "1+1?", "answer": ' + "9" * 5000 + "}]", "bad.json: Exceeds the limit"),
     ],
 )
 def test_bad_evaluation_files_are_named_by_place_and_field(tmp_path, content, words):
@@ -134,6 +158,30 @@ def test_bad_evaluation_files_are_named_by_place_and_field(tmp_path, content, wo
     with pytest.raises(ValueError) as raised:
         read_problems(tmp_path / "bad.json")
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"answer": "2", "type": "Algebra", "level": "Level 5"}, {"label": "2", "level": 5}),
+        ({"answer": "2", "type": "Algebra", "difficulty": "Level 4"}, {"level": 4}),
+        ({"answer": "2", "unique_id": "test/a/7.json", "level": 4}, {"level": 4, "id": "math/test/a/7"}),
+        ({"answer": "2", "type": "Algebra", "level": "Level ?"}, {"level": None}),
+        ({"answer": 204.0}, {"label": "204"}),
+        ({"answer": 0.5}, {"label": "0.5"}),
+        ({"answer": "", "solution": "So \\boxed{7}."}, {"label": "7"}),
+        ({"answer": float("nan"), "solution": "So \\boxed{7}."}, {"label": "7"}),
+        (
+            {"answer": "7", "year": "2024", "aime_number": "II", "problem_number": "6"},
+            {"id": "aime/2024-2-6", "year": 2024},
+        ),
+        ({"answer": "7", "id": 12}, {"id": "12"}),
+    ],
+)
+def test_published_forms_are_read(tmp_path, fields, wanted):
+    (tmp_path / "p.json").write_text(json.dumps([{"problem": "How many?"} | fields]))
+    (problem,) = read_problems(tmp_path / "p.json")
+    assert {name: getattr(problem, name) for name in wanted} == wanted
 
 
 GOOD = problem_row("What is one and one?", "2", "sum/1", "x")
