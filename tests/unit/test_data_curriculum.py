@@ -220,6 +220,44 @@ def test_the_cache_belongs_to_one_process(tmp_path):
             pass
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b'{"id": "a", "pass_rate": 0.5}\nmore without a newline', b"thesis", b"no\ncache", b'["run"]\n', b"\xff\n"],
+)
+def test_a_file_that_is_no_cache_is_refused_and_not_touched(tmp_path, drawn, content):
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(ValueError, match="whose first line is no sample"):
+        estimate("m", dataset(tmp_path / "p.jsonl", "pear", 2), SAMPLING, tmp_path / "other", tmp_path / "r.jsonl")
+    assert (tmp_path / "other").read_bytes() == content and not drawn
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"r', b'{"run": "m-1.0", "pro'])
+def test_a_cache_of_one_torn_line_is_ours(tmp_path, drawn, torn):
+    (tmp_path / "cache").write_bytes(torn)
+    estimate("m", dataset(tmp_path / "p.jsonl", "pear", 2), SAMPLING, tmp_path / "cache", tmp_path / "r.jsonl")
+    assert len(drawn) == 4 and len(read_jsonl(tmp_path / "cache")) == 4
+
+
+def test_the_cache_key_is_of_what_decides_a_sample(tmp_path, monkeypatch):
+    import torch
+
+    from rft.evals import run
+
+    (tmp_path / "config.json").write_text("{}")
+    model = str(tmp_path)
+    key = pass_rates.run_key(model, SAMPLING)
+    assert pass_rates.run_key(model, SAMPLING._replace(n=9, max_prompt_tokens=9)) == key
+    for changed in ({"temperature": 0.5}, {"top_p": 0.5}, {"max_tokens": 9}, {"seed": 1}):
+        assert pass_rates.run_key(model, SAMPLING._replace(**changed)) != key
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "get_device_name", lambda: "another device")
+        assert pass_rates.run_key(model, SAMPLING) != key
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "SAMPLING_CODE", ("hooks",))
+        assert pass_rates.run_key(model, SAMPLING) != key
+
+
 def test_labels_and_prompts_are_part_of_the_key():
     row = problem_row("What is one and one?", "2", "a", "x")
     assert problem_key(row) == problem_key(row | {"id": "b", "datasource": "y"})
