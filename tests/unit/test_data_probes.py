@@ -106,6 +106,52 @@ def test_id_probe_comes_from_the_pool_and_leaves_out_what_is_trained_on(tmp_path
         make_probe_sets([], pool, [write_pool(tmp_path / "trained.jsonl", 101)], 42, tmp_path)
 
 
+def test_each_kind_of_probe_keeps_its_manifest(sources, tmp_path):
+    out = tmp_path / "out"
+    make_probe_sets(sources, None, [], 42, out)
+    first = (out / "probe_manifest.json").read_bytes()
+    pool = write_pool(tmp_path / "pool.jsonl", 200)
+    make_probe_sets([], pool, [], 42, out)
+    assert (out / "probe_manifest.json").read_bytes() == first
+    manifest = json.loads((out / "probe_id_manifest.json").read_text())
+    assert list(manifest["files"]) == ["probe_set_200.jsonl"] and [s["name"] for s in manifest["sources"]] == [
+        pool.name
+    ]
+    both = make_probe_sets(sources, pool, [], 42, tmp_path / "both")
+    assert len(both["files"]) == 4
+    for name in ("probe_manifest.json", "probe_id_manifest.json"):
+        assert (tmp_path / "both" / name).read_bytes() == (out / name).read_bytes()
+    # Without AIMEs of the held-out years, the earlier held-out set could share problems with the new probes.
+    rows = [row | {"year": 1990 + i} for i, row in enumerate(json.loads(sources[3].read_text())[:24])]
+    sources[3].write_text(json.dumps(rows))
+    make_probe_sets(sources, None, [], 42, out)
+    assert not (out / "aime_eval.jsonl").exists() and (out / "probe_set_200.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"id": None}, "line 2: field 'id' is None"),
+        ({"input": None}, "line 2: field 'input': found None, wanted text or a list of chat messages"),
+        ({"input": [{"role": "assistant", "content": "x"}]}, "the last message is of role 'assistant', wanted 'user'"),
+        ({"label": 3}, "line 2: field 'label': found 3, wanted a string"),
+        ({"id": ...}, "line 2: field 'id' is absent, but string in the first line"),
+        ({"input": ...}, "line 2: field 'input' is missing"),
+    ],
+)
+def test_bad_pools_are_named_by_line_and_field(tmp_path, change, words):
+    rows = rows_of(write_pool(tmp_path / "pool.jsonl", 250))
+    rows[1] = {name: value for name, value in (rows[1] | change).items() if value is not ...}
+    (tmp_path / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError) as raised:
+        make_probe_sets([], tmp_path / "bad.jsonl", [], 42, tmp_path / "out")
+    assert words in str(raised.value) and "bad.jsonl, line 2: " in str(raised.value)
+    if "label" not in change and "id" not in change:
+        with pytest.raises(ValueError, match=r"bad\.jsonl, line 2: "):
+            make_probe_sets([], tmp_path / "pool.jsonl", [tmp_path / "bad.jsonl"], 42, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published problems are not here")
 def test_probes_of_the_published_files(tmp_path):
     manifest = make_probe_sets(sorted(PUBLISHED.glob("*.json")), None, [], 42, tmp_path)
