@@ -115,7 +115,7 @@ def filter_rows(
         if fault:
             dropped[fault] += 1
             continue
-        match = find_match(words_text, key, label, index)
+        match = find_match(row["problem"], words_text, key, label, index)
         if match:
             dropped["decontaminated", match.reason] += 1
             rejected.append({"id": f"numina/{key}", "row": number, **match._asdict()})

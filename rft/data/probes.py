@@ -144,7 +144,7 @@ def aime_order(problem: Problem) -> tuple[int, ...]:
 
 def copies(problem: Problem, index) -> bool:
     text = canonical_words_text(problem.text)
-    return find_match(text, content_hash(problem.text), problem.label, index) is not None
+    return find_match(problem.text, text, content_hash(problem.text), problem.label, index) is not None
 
 
 def round_robin(groups: dict[str, list[Problem]]) -> list[Problem]:

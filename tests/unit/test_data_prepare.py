@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rft.data.canonical import canonical_words_text, content_hash, integer_label
 from rft.data.check import check_file
-from rft.data.decontaminate import build_index, find_match
+from rft.data.decontaminate import build_index, find_match, without_drawings
 from rft.data.files import read_rows
 from rft.data.prepare import Sizes, prepare
 from rft.data.problems import Problem, problem_row, problem_text
@@ -146,7 +146,7 @@ def index():
 
 
 def match(text: str, label: str, index):
-    return find_match(canonical_words_text(text), content_hash(text), label, index)
+    return find_match(text, canonical_words_text(text), content_hash(text), label, index)
 
 
 def test_copies_are_found_under_any_dress(index):
@@ -161,6 +161,41 @@ def test_copies_are_found_under_any_dress(index):
     retold = "Ann had 12 apples and buys 30 more; Ben got 7 and eats 2. How many apples have both together now?"
     found = match(retold, "47", index)
     assert found.reason == "near-duplicate" and found.against == "gsm8k/1" and 0.5 <= found.score < 1
+
+
+@pytest.mark.parametrize(
+    ("drawing", "reason"),
+    [
+        ("[asy] draw((0,0)--(1,1)); ", "13-gram"),
+        ("[asy] draw((0,0)--(1,1)); dot((1,1));\n \n", "13-gram"),
+        ("[asy] dot((0,0)); [asy] draw((0,0)--(1,1)); [/asy] ", "13-gram"),
+    ],
+)
+def test_an_unclosed_drawing_hides_no_problem(index, drawing, reason):
+    found = match(f"{drawing}{AIME} [asy] draw((2,2)); [/asy]", "60", index)
+    assert found is not None and found[:2] == (reason, "aime/1")
+
+
+def test_drawings_are_left_out_up_to_their_end():
+    assert without_drawings("a [asy] b\n\nc [/asy] d").split() == ["a", "d"]
+    assert without_drawings("a [asy] b\n \nd").split() == ["a", "d"]
+    assert without_drawings("a [asy] b [asy] c [/asy] d").split() == ["a", "b", "d"]
+    assert without_drawings("[asy] d" * 20_000).split() == ["d"] * 20_000
+
+
+def test_short_problems_are_found_by_their_formulas():
+    index = build_index(
+        [
+            Problem("m/1", "Simplify $\\sqrt{242}$.", "11\\sqrt{2}", "math", 4, None),
+            Problem("m/2", "Compute $\\dfrac{5!}{4!}+3$.", "8", "math", 4, None),
+            Problem("m/3", "How far is $A$ from $B$, in metres?", "8", "math", 4, None),
+        ]
+    )
+    assert match("What is the value of $\\sqrt{242}$?", "11\\sqrt2", index)[:2] == ("formulas", "m/1")
+    assert match("12. (3 points) What does \\[\\frac{5!}{4!} + 3 \\] equal?", "8", index)[:2] == ("formulas", "m/2")
+    assert match("Who could ever guess that $\\sqrt{242}$ rounds up?", "16", index) is None  # another question
+    assert match("What is the product of $\\frac{5!}{4!}-3$ and four?", "8", index) is None
+    assert match("The distance between two towns $A$ and $B$?", "8", index) is None
 
 
 def test_other_problems_are_kept(index):
