@@ -2,7 +2,7 @@
 """Make the probe sets: in-distribution (200, from the RL pool), out-of-distribution (200 and 1,000), AIME held-out.
 
     python data/make_probe_sets.py --source math_test.json --source gsm8k.json --source aime.json --out DIR
-    python data/make_probe_sets.py --pool sft_rl_pool.jsonl --exclude sft_rl_pool_400.jsonl --out DIR
+    python data/make_probe_sets.py --pool sft_rl_pool.jsonl --exclude trained.jsonl --out DIR
 
 The OOD probes are 85% MATH of level 4-5, the rest in equal parts from the other files; 200 is part of 1,000. Make them
 first, and pass them to prepare_sft_data.py --eval-set, so that training has none of them. CPU, seconds.
@@ -21,7 +21,12 @@ def main() -> int:
     parser.add_argument("--source", type=Path, action="append", default=[], metavar="FILE", help="MATH, GSM8K, AIME …")
     parser.add_argument("--pool", type=Path, metavar="FILE", help="RL pool for the ID probe")
     parser.add_argument(
-        "--exclude", type=Path, action="append", default=[], metavar="FILE", help="problems the ID probe must not hold"
+        "--exclude",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what will be trained on: no part of the ID probe",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--seed", type=int, default=42)

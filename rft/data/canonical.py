@@ -13,10 +13,13 @@ _LAYOUT = re.compile(
 )
 _WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname)\b *")
 _FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
+_FORMULA = re.compile(r"(?<!\\)\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_OPERATOR = re.compile(r"[-+*/^!=<>|\\]")
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _SPACES_AND_GROUPS = re.compile(r"[\s{}]+")
-_INTEGER = re.compile(r"([+-]?)((?:[0-9]{1,3}(?:,[0-9]{3})+)|[0-9]+)")
+# No comma after a zero: "0,125" is a decimal fraction as much of the world writes it, and no integer.
+_INTEGER = re.compile(r"([+-]?)((?:[1-9][0-9]{0,2}(?:,[0-9]{3})+)|[0-9]+)")
 
 
 def canonical_words_text(problem: str) -> str:
@@ -30,6 +33,16 @@ def canonical_words_text(problem: str) -> str:
 def canonical_text(words_text: str) -> str:
     """The canonical text of a problem, from its `canonical_words_text`: no blanks, braces or final punctuation."""
     return _SPACES_AND_GROUPS.sub("", words_text).rstrip(".?!:;,")
+
+
+def canonical_formulas(problem: str) -> str:
+    """The canonical text of a problem's formulas alone, in order; "" unless they have a digit and an operator.
+
+    `Simplify $\\sqrt{8}$.` and `What is $\\sqrt 8$?` have it in common; `$ABC$` or `$5$` would say nothing.
+    """
+    found = ("".join(groups) for groups in _FORMULA.findall(problem))
+    text = " ".join(canonical_text(canonical_words_text(formula)) for formula in found)
+    return text if _OPERATOR.search(text) and any(char.isdigit() for char in text) else ""
 
 
 def content_hash(problem: str) -> str:

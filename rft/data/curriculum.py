@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rft import __version__
+from rft.grading import equal
 
-from .canonical import priority
+from .canonical import content_hash, priority
 from .check import check_file
 from .files import identity, read_rows, shorten, write_rows, written_together
+from .problems import problem_text
 
 ORDERS = ("file", "random", "easy-first", "hard-first")
 
@@ -33,10 +35,12 @@ def make_curriculum(
     """Write the chosen prompts to `out`, their ids to `<out>.order.txt`, and `<out>.manifest.json`.
 
     Args:
-        parts: JSONL files with an `id` in each row; every prompt is used once at most.
+        parts: JSONL files with an `id` in each row; every prompt is used once at most. Of a problem that two files
+            have, the copy in the later one is left out, and counted.
         rates: pass rates, as `data/estimate_pass_rates.py` writes them; None where neither band nor order needs them.
         band: lowest and highest pass rate kept, both inclusive.
-        order: one of `ORDERS`, or the path of an order file: one id a line; ids that it lacks are left out.
+        order: one of `ORDERS`, or the path of an order file: one id a line, of any part. Its order is that of the
+            output, so nothing is mixed and weights must be equal; prompts that it lacks are left out.
         size: prompts in all; None for as many as the weights allow.
         seed: of the order `random`.
 
@@ -49,21 +53,32 @@ def make_curriculum(
     by_id = read_rates(rates) if rates else None
     datasets = [read_dataset(part.path) for part in parts]
     require_mixable(parts, datasets)
-    listed = None if order in ORDERS else read_order(Path(order), {row["id"] for rows in datasets for row in rows})
+    unique = without_copies(parts, datasets)
+    listed = None if order in ORDERS else read_listed(Path(order), parts, datasets, unique)
     chosen = []
-    for part, rows in zip(parts, datasets, strict=True):
+    for part, rows in zip(parts, unique, strict=True):
         kept = rows if by_id is None else in_band(rows, by_id, band, part.path)
-        chosen.append(arrange(kept, by_id, order, listed, seed))
-    mixed = mix(chosen, [part.weight for part in parts], size, [str(part.path) for part in parts])
+        chosen.append(arrange(kept, by_id, order, seed) if listed is None else [r for r in kept if r["id"] in listed])
+    if listed is None:
+        mixed = mix(chosen, [part.weight for part in parts], size, [str(part.path) for part in parts])
+    else:
+        mixed = in_listed_order(chosen, listed, size, order)
     names = [out.name, f"{out.name}.order.txt", f"{out.name}.manifest.json"]
     with written_together(out.parent, names) as paths:
         manifest = {
             "settings": {"band": band if rates else None, "order": Path(order).name, "size": size, "seed": seed},
             "versions": {"rft": __version__},
             "pass_rates": identity(rates) if rates else None,
+            "order_file": identity(Path(order)) if listed else None,
             "parts": [
-                {**identity(part.path), "weight": part.weight, "rows": len(rows), "eligible": len(kept)}
-                for part, rows, kept in zip(parts, datasets, chosen, strict=True)
+                {
+                    **identity(part.path),
+                    "weight": part.weight,
+                    "rows": len(rows),
+                    "copies": len(rows) - len(own),
+                    "eligible": len(kept),
+                }
+                for part, rows, own, kept in zip(parts, datasets, unique, chosen, strict=True)
             ],
             "files": {out.name: write_rows(paths[out.name], mixed)},
         }
@@ -106,6 +121,28 @@ def require_mixable(parts: list[Part], datasets: list[list[dict]]) -> None:
                 raise ValueError(f"found id {row['id']!r} in {seen[row['id']]} and {part.path}, wanted it in one only")
 
 
+def without_copies(parts: list[Part], datasets: list[list[dict]]) -> list[list[dict]]:
+    """The rows of each part without problems that an earlier part has: published sets share problems under two ids.
+
+    Raises:
+        ValueError: the copies state different answers, so that one of the two must be wrong.
+    """
+    first, unique = {}, []
+    for part, rows in zip(parts, datasets, strict=True):
+        own = []
+        for row in rows:
+            earlier, path = first.setdefault(content_hash(problem_text(row)), (row, part.path))
+            if earlier is row:
+                own.append(row)
+            elif not equal(row["label"], earlier["label"]):
+                raise ValueError(
+                    f"found one problem with label {shorten(earlier['label'])} as id {earlier['id']!r} in {path}, and "
+                    f"with {shorten(row['label'])} as id {row['id']!r} in {part.path}; wanted one answer; remove one"
+                )
+        unique.append(own)
+    return unique
+
+
 def read_rates(path: Path) -> dict[str, float]:
     """Pass rate by id, from JSON lines with `id` and `pass_rate`."""
     rates = {}
@@ -119,16 +156,42 @@ def read_rates(path: Path) -> dict[str, float]:
     return rates
 
 
-def read_order(path: Path, known: set[str]) -> list[str]:
-    """Ids of an order file, one a line; blank lines are skipped.
+def read_listed(path: Path, parts: list[Part], datasets: list[list[dict]], unique: list[list[dict]]) -> dict[str, int]:
+    """The ids of an order file (see `read_order`), each with its line.
+
+    Raises:
+        ValueError: weights that differ, or an id of a copy that `without_copies` left out.
+    """
+    listed = read_order(path, {row["id"] for rows in datasets for row in rows})
+    if len({part.weight for part in parts}) > 1:
+        raise ValueError(
+            f"found weights {[part.weight for part in parts]} beside the order file {path}, which alone says what "
+            "comes when; wanted equal ones; remove =WEIGHT from --dataset"
+        )
+    left = {row["id"] for rows in unique for row in rows}
+    for name, line in listed.items():
+        if name not in left:
+            raise ValueError(
+                f"{path}, line {line}: found id {name!r}, whose problem an earlier --dataset has under another id; "
+                "wanted each problem once; put that id here"
+            )
+    return listed
+
+
+def read_order(path: Path, known: set[str]) -> dict[str, int]:
+    """Ids of an order file, one a line, each with its line, in order; blank lines are skipped.
 
     Raises:
         ValueError: an id that is not among `known`, or that stands twice, with its line.
     """
     if not path.is_file():
         raise ValueError(f"found no order file {path}; wanted one of {', '.join(ORDERS)}, or a file of ids, one a line")
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 at byte {error.start}, wanted ids as text; make the file again") from None
     listed = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(lines, 1):
         name = line.strip()
         if not name:
             continue
@@ -141,7 +204,7 @@ def read_order(path: Path, known: set[str]) -> list[str]:
         listed[name] = number
     if not listed:
         raise ValueError(f"{path}: found no ids, wanted one a line; make the file again")
-    return list(listed)
+    return listed
 
 
 def in_band(rows: list[dict], rates: dict[str, float], band: tuple[float, float], path: Path) -> list[dict]:
@@ -159,13 +222,23 @@ def in_band(rows: list[dict], rates: dict[str, float], band: tuple[float, float]
     return [row for row in rows if low <= rates[row["id"]] <= high]
 
 
-def arrange(
-    rows: list[dict], rates: dict[str, float] | None, order: str, listed: list[str] | None, seed: int
-) -> list[dict]:
-    """Rows in the wanted order. Equal pass rates are in random order, by seed."""
-    if listed is not None:
-        by_id = {row["id"]: row for row in rows}
-        return [by_id[name] for name in listed if name in by_id]
+def in_listed_order(chosen: list[list[dict]], listed: dict[str, int], size: int | None, order: str) -> list[dict]:
+    """Rows of all parts in the order of the listed ids, the first `size` of them.
+
+    Raises:
+        ValueError: fewer rows than `size`, or none.
+    """
+    rows = sorted((row for part in chosen for row in part), key=lambda row: listed[row["id"]])
+    if len(rows) < (size or 1):
+        raise ValueError(
+            f"{order}: found {len(rows)} listed prompts that pass, wanted {size or 'at least 1'}; "
+            "pass a smaller --size, a wider --band or more ids"
+        )
+    return rows[:size]
+
+
+def arrange(rows: list[dict], rates: dict[str, float] | None, order: str, seed: int) -> list[dict]:
+    """Rows in the wanted order, one of `ORDERS`. Equal pass rates are in random order, by seed."""
     if order == "file":
         return rows
     shuffled = sorted(rows, key=lambda row: priority(seed, row["id"]))

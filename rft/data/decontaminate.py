@@ -1,8 +1,9 @@
-"""Find training problems that an evaluation set holds: exact copies, shared n-grams, near duplicates.
+"""Find training problems that an evaluation set holds: exact copies, shared n-grams, formulas, near duplicates.
 
-Three tests, cheap ones first. Exact: equal canonical text. N-grams: a 13-word run in common (GPT-3, arXiv 2005.14165,
+Four tests, cheap ones first. Exact: equal canonical text. N-grams: a 13-word run in common (GPT-3, arXiv 2005.14165,
 appendix C) *and* half of one problem's 8-word runs in the other. Either alone misleads: "where m and n are relatively
-prime positive integers, find m + n" is a 13-gram of many AIME problems. Near duplicates: Jaccard similarity of
+prime positive integers, find m + n" is a 13-gram of many AIME problems. Formulas: of short problems with one answer,
+which another verb hides from n-grams. Near duplicates: Jaccard similarity of
 character 5-grams, found by MinHash, then computed exactly.
 """
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from rft.grading import equal
 
-from .canonical import canonical_text, canonical_words_text, hash_text, numbers, words
+from .canonical import canonical_formulas, canonical_text, canonical_words_text, hash_text, numbers, words
 from .problems import Problem
 
 LONG, SHORT = 13, 8  # words in an n-gram
@@ -25,7 +26,13 @@ JACCARD = 0.7  # of a near duplicate with the same numbers or the same answer
 JACCARD_BOTH = 0.5  # with the same numbers and the same answer
 # Bands of 4: MinHash finds a pair at Jaccard 0.5 with probability 0.87, at 0.7 with 0.9998.
 PERMUTATIONS, BANDS = 128, 32
-_DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
+FORMULA_WORDS = 2 * LONG  # words of a training problem whose formulas are compared with short evaluation problems'
+# A drawing that is not closed before the next ends at a blank line; where there is none its text stays, since the
+# problem may follow.
+_DRAWING = re.compile(
+    r"\[asy\](?:(?:(?!\[asy\]).)*?\[/asy\]|(?:(?!\[asy\]).)*?\n[ \t\r]*\n)?",
+    re.DOTALL,
+)
 
 
 class EvalIndex(NamedTuple):
@@ -39,6 +46,7 @@ class EvalIndex(NamedTuple):
     word_counts: list[int]
     shingles: list[np.ndarray]  # sorted distinct 5-grams of each problem, as uint64
     numbers: list[list[str]]
+    formulas: dict[str, list[int]]  # problems below 13 words by `canonical_formulas`
     bands: dict[bytes, list[int]]  # problems by part of their MinHash signature
     empty: object  # datasketch.MinHash to copy
 
@@ -46,7 +54,7 @@ class EvalIndex(NamedTuple):
 class Match(NamedTuple):
     """Why a training problem is rejected."""
 
-    reason: str  # "exact", "13-gram", "8-gram" or "near-duplicate"
+    reason: str  # "exact", "13-gram", "8-gram", "formulas" or "near-duplicate"
     against: str  # id of the evaluation problem
     score: float  # 1, containment, or Jaccard similarity
 
@@ -58,6 +66,7 @@ def settings() -> dict[str, float]:
         "words_short": SHORT,
         "containment": CONTAINMENT,
         "containment_short_problems": SHORT_CONTAINMENT,
+        "formula_words": FORMULA_WORDS,
         "jaccard": JACCARD,
         "jaccard_same_numbers_and_answer": JACCARD_BOTH,
         "minhash_permutations": PERMUTATIONS,
@@ -70,7 +79,7 @@ def build_index(problems: Iterable[Problem]) -> EvalIndex:
     from datasketch import MinHash
 
     empty = MinHash(num_perm=PERMUTATIONS, seed=1, hashfunc=int, scheme="affine32")
-    index = EvalIndex(list(problems), {}, {}, {}, [], [], [], [], {}, empty)
+    index = EvalIndex(list(problems), {}, {}, {}, [], [], [], [], {}, {}, empty)
     for number, problem in enumerate(index.problems):
         text = canonical_words_text(problem.text)
         index.hashes.setdefault(hash_text(canonical_text(text)), number)
@@ -85,16 +94,19 @@ def build_index(problems: Iterable[Problem]) -> EvalIndex:
         codes = shingles(listed)
         index.shingles.append(codes)
         index.numbers.append(numbers(without_drawings(text)))
+        if len(listed) < LONG and (formulas := canonical_formulas(without_drawings(problem.text))):
+            index.formulas.setdefault(formulas, []).append(number)
         for band in _bands(codes, empty):
             index.bands.setdefault(band, []).append(number)
     return index
 
 
-def find_match(words_text: str, identity: str, label: str, index: EvalIndex) -> Match | None:
+def find_match(problem: str, words_text: str, identity: str, label: str, index: EvalIndex) -> Match | None:
     """The evaluation problem that a training problem copies, or None.
 
     Args:
-        words_text: `canonical_words_text` of the training problem.
+        problem: the training problem.
+        words_text: its `canonical_words_text`.
         identity: its `content_hash`.
         label: its answer. A near duplicate with other numbers *and* another answer is a variant, and is kept.
         index: from `build_index`.
@@ -104,7 +116,11 @@ def find_match(words_text: str, identity: str, label: str, index: EvalIndex) -> 
         return Match("exact", index.problems[exact].id, 1.0)
     text = without_drawings(words_text)
     listed = words(text)
-    return _ngram_match(listed, index) or _near_duplicate(listed, text, label, index)
+    return (
+        _ngram_match(listed, index)
+        or _formula_match(problem, listed, text, label, index)
+        or _near_duplicate(listed, text, label, index)
+    )
 
 
 def without_drawings(text: str) -> str:
@@ -161,6 +177,18 @@ def _ngram_match(listed: list[str], index: EvalIndex) -> Match | None:
         if share >= least and (best is None or share > best.score):
             best = Match(reason, index.problems[number].id, round(share, 4))
     return best
+
+
+def _formula_match(problem: str, listed: list[str], text: str, label: str, index: EvalIndex) -> Match | None:
+    """A short evaluation problem with the same formulas, the same answer, and no number that this one lacks."""
+    if len(listed) >= FORMULA_WORDS:
+        return None
+    for number in index.formulas.get(canonical_formulas(without_drawings(problem)), ()):
+        other = index.problems[number]
+        same_answer = other.label is None or equal(label, other.label)
+        if same_answer and not Counter(index.numbers[number]) - Counter(numbers(text)):
+            return Match("formulas", other.id, 1.0)
+    return None
 
 
 def _near_duplicate(listed: list[str], text: str, label: str, index: EvalIndex) -> Match | None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from rft.evaluation import tree_digest
 
+TOO_DEEP = "found hundreds of nested brackets, wanted plain fields; remove the row"
 MANY = 20  # problems named before the rest is only counted
 
 
@@ -51,6 +53,8 @@ def parse_line(line: bytes) -> dict:
     except json.JSONDecodeError as error:
         end = "" if text.endswith("\n") else " (the last line has no newline: the file may be cut)"
         raise ValueError(f"not JSON: {error.msg} at column {error.colno}{end}; make the file again") from None
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
     if not isinstance(row, dict):
         raise ValueError(f"found {shorten(row)}, wanted a JSON object")
     return row
@@ -71,7 +75,10 @@ def _no_constant(name: str) -> None:
 
 def shorten(value: object, limit: int = 60) -> str:
     """`value` as it is written in code, cut to `limit` characters."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} of hundreds of nested brackets"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -80,12 +87,12 @@ def json_line(row: dict) -> str:
 
 
 @contextmanager
-def written_together(directory: Path, names: Iterable[str]) -> Iterator[dict[str, Path]]:
+def written_together(directory: Path, names: Iterable[str], outdated: Iterable[str] = ()) -> Iterator[dict[str, Path]]:
     """Paths to write to, one for each of `names`; they get their names in `directory` when the block ends well.
 
     All are complete on the disk before the first is renamed, and the last name is renamed last: put the manifest
-    there. When the block fails nothing in `directory` has changed. A kill between two renames leaves a manifest whose
-    hashes do not fit the files.
+    there. The `outdated` files go just before it. When the block fails nothing in `directory` has changed. A kill
+    between two renames leaves a manifest whose hashes do not fit the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
     partial = {name: directory / f".{name}.{os.getpid()}.partial" for name in names}
@@ -94,11 +101,46 @@ def written_together(directory: Path, names: Iterable[str]) -> Iterator[dict[str
         for path in partial.values():
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
-        for name, path in partial.items():
-            path.replace(directory / name)
+        *data, last = partial
+        for name in data:
+            partial[name].replace(directory / name)
+        for name in outdated:
+            (directory / name).unlink(missing_ok=True)
+        partial[last].replace(directory / last)
     finally:
         for path in partial.values():
             path.unlink(missing_ok=True)
+
+
+def outdated_files(directory: Path, manifest: str, pattern: re.Pattern, written: Iterable[str]) -> list[str]:
+    """Files of an earlier run in `directory` that a run which writes `written` must remove: they share problems with
+    its files, and the new manifest would not name them.
+
+    Raises:
+        ValueError: a file whose name fits `pattern`, but which the earlier manifest does not name with this content:
+            somebody else's, so not ours to remove.
+    """
+    found = sorted(p for p in directory.glob("*") if pattern.fullmatch(p.name) and p.name not in set(written))
+    if not found:
+        return []
+    entries = _entries(directory / manifest)
+    for path in found:
+        if entries.get(path.name) != file_sha256(path):
+            raise ValueError(
+                f"found {path}, which this command would not write and which {manifest} beside it does not describe; "
+                "wanted no file that may overlap the new ones; move it away, or pass another --out"
+            )
+    return [path.name for path in found]
+
+
+def _entries(manifest: Path) -> dict[str, str]:
+    """sha256 by name of the files that a manifest describes; of none where there is no manifest."""
+    if not manifest.is_file():
+        return {}
+    try:
+        return {name: entry["sha256"] for name, entry in json.loads(manifest.read_text())["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{manifest}: found no manifest of ours, wanted one; move the file away") from None
 
 
 def write_rows(path: Path, rows: Iterable[dict]) -> dict:

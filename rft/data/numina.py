@@ -90,12 +90,33 @@ def _directory(path: Path) -> Iterator[dict]:
 
 
 def _batches(path: Path, batches) -> Iterator[dict]:
+    before = 0
     try:
         for batch in batches(path):
-            yield from batch.to_pylist()
+            try:
+                rows = batch.to_pylist()
+            except UnicodeDecodeError:
+                raise ValueError(_not_text(path, batch, before)) from None
+            yield from rows
+            before += len(rows)
     except pa.ArrowException as error:
         first = str(error).splitlines()[0]
         raise ValueError(f"{path}: cannot be read ({first}); the file may be cut: fetch it again") from None
+
+
+def _not_text(path: Path, batch: pa.RecordBatch, before: int) -> str:
+    """Row and column of the first string that is not UTF-8, which neither Parquet nor Arrow checks."""
+    for row in range(batch.num_rows):
+        for column in batch.schema.names:
+            try:
+                batch.column(column)[row].as_py()
+            except UnicodeDecodeError as error:
+                byte = error.object[error.start]
+                return (
+                    f"{path}, row {before + row + 1}: column {column!r} has byte 0x{byte:02x} at {error.start + 1}, "
+                    "wanted UTF-8; convert the text or remove the row"
+                )
+    raise AssertionError("every value is UTF-8")
 
 
 def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +17,10 @@ from rft.hooks.chat_date import dated
 from rft.runs.metrics import read_jsonl
 
 from .curriculum import read_dataset
-from .files import write_rows, written_together
+from .files import parse_line, write_rows, written_together
 
 CHUNK = 64  # problems between two writes to the cache: what a kill loses at most
+FIRST = b'{"run": "'  # how a line of the cache begins
 
 
 class Sampling(NamedTuple):
@@ -86,9 +86,20 @@ def rate_row(identifier: str, samples: list[dict]) -> dict:
 
 
 def run_key(model: str, sampling: Sampling) -> str:
-    """Content hash of all that decides a sample but its problem and index: weights, sampling, engine, grader."""
-    parts = [tree_digest(model), *sampling[1:], *map(version, ("torch", "transformers")), overlay.tree_ids()]
-    parts.append(tree_digest_of_sources(Path(rft.grading.__file__).parent))
+    """Content hash of all that decides a sample but its problem and index.
+
+    Weights, temperature, top-p, completion length, seed and grader; and what the evaluation's cache calls its engine:
+    versions, patches, device, and the code that samples.
+    """
+    from rft.evals.models import Model
+    from rft.evals.run import Settings, identity
+
+    path = Path(model)
+    parts = [
+        identity(Model("base", path, "base", path.resolve()), Settings(), overlay.tree_ids()),
+        [sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.seed],
+        [tree_digest(__file__), tree_digest_of_sources(Path(rft.grading.__file__).parent)],
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -104,7 +115,11 @@ def problem_key(row: dict) -> str:
 
 @contextmanager
 def locked(cache: Path) -> Iterator:
-    """The cache, open to append, for this process alone; a line that a kill left torn is cut off first."""
+    """The cache, open to append, for this process alone; a line that a kill left torn is cut off first.
+
+    Raises:
+        ValueError: another process has it, or the file is something else than a cache. It has not changed then.
+    """
     cache.parent.mkdir(parents=True, exist_ok=True)
     with cache.open("a+b") as lock:
         try:
@@ -114,10 +129,28 @@ def locked(cache: Path) -> Iterator:
                 f"found {cache} in use by another process, wanted it alone; wait, or pass another --cache"
             ) from None
         lock.seek(0)
+        require_cache(cache, lock.readline())
+        lock.seek(0)
         lock.truncate(lock.read().rfind(b"\n") + 1)
         with cache.open("a", encoding="utf-8") as stream:
             yield stream
             os.fsync(stream.fileno())
+
+
+def require_cache(cache: Path, first: bytes) -> None:
+    """Raise ValueError unless the first line is a sample, or the beginning of one, or there is none."""
+    if first.endswith(b"\n"):
+        try:
+            known = {"run", "problem", "index"} <= set(parse_line(first))
+        except ValueError:
+            known = False
+    else:
+        known = first.startswith(FIRST) or FIRST.startswith(first)
+    if not known:
+        raise ValueError(
+            f"found {cache}, whose first line is no sample, wanted a cache that this command made; "
+            "pass --cache with a new name"
+        )
 
 
 def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling) -> Iterator[dict]:

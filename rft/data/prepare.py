@@ -15,12 +15,13 @@ from rft import __version__
 from . import decontaminate
 from .canonical import canonical_text, canonical_words_text, content_hash, hash_text, integer_label, priority
 from .decontaminate import EvalIndex, find_match
-from .files import identity, read_rows, write_rows, written_together
+from .files import identity, outdated_files, read_rows, write_rows, written_together
 from .numina import read_numina
 from .problems import problem_row, problem_text, read_problems
 from .stages import length_fault, row_fault, stage_table, worked_solution
 
 MANIFEST = "sft_manifest.json"
+OWN = re.compile(r"sft_(train|dev|rl_pool(_[0-9]+)?)\.jsonl")
 SUBSET = re.compile(r"sft_rl_pool_[0-9]+\.jsonl")
 
 
@@ -48,14 +49,18 @@ def prepare(source: str, revision: str | None, eval_files: list[Path], sizes: Si
     Equal rows, in whatever file format, give equal bytes: a problem's place depends on the seed and its own text.
     Memory stays below 1 GB at 900,000 rows; candidates wait in a temporary file in `out` (about 0.5 GB there).
 
+    Files of an earlier run in `out` that this one does not write (a subset of another size) are removed with it.
+
     Returns:
         The manifest.
 
     Raises:
-        ValueError: bad input, or fewer problems than asked for. Nothing in `out` has changed then.
+        ValueError: bad input, fewer problems than asked for, or in `out` a file of our names that no manifest describes
+            and that could overlap. Nothing in `out` has changed then.
         OSError: an input cannot be read, or the disk is full. Nothing in `out` has changed then.
     """
     require_sizes(sizes)
+    outdated = outdated_files(out, MANIFEST, OWN, file_names(sizes))
     evaluations = {path: read_problems(path) for path in eval_files}
     index = decontaminate.build_index(p for problems in evaluations.values() for p in problems)
     out.mkdir(parents=True, exist_ok=True)
@@ -74,7 +79,7 @@ def prepare(source: str, revision: str | None, eval_files: list[Path], sizes: Si
             },
         }
         eval_hashes = {content_hash(p.text) for p in index.problems}
-        return write(select(candidates, sizes, stages), spool, out, eval_hashes, manifest)
+        return write(select(candidates, sizes, stages), spool, out, eval_hashes, manifest, outdated)
 
 
 def require_sizes(sizes: Sizes) -> None:
@@ -110,7 +115,7 @@ def filter_rows(
         if fault:
             dropped[fault] += 1
             continue
-        match = find_match(words_text, key, label, index)
+        match = find_match(row["problem"], words_text, key, label, index)
         if match:
             dropped["decontaminated", match.reason] += 1
             rejected.append({"id": f"numina/{key}", "row": number, **match._asdict()})
@@ -143,20 +148,26 @@ def select(candidates: list[Candidate], sizes: Sizes, stages: list[dict]) -> dic
             f"(left after each stage: {left}); wanted {sizes.train + sizes.dev:,} with a boxed solution for SFT and "
             f"{sizes.rl_pool:,} more; pass smaller --sft-size, --dev-size or --rl-pool-size, or more rows"
         )
-    splits = {
-        "sft_train.jsonl": worked[: sizes.train],
-        "sft_dev.jsonl": worked[sizes.train :],
-        "sft_rl_pool.jsonl": pool,
-        f"sft_rl_pool_{sizes.subset}.jsonl": pool[: sizes.subset],
-    }
-    return {name: split for name, split in splits.items() if split}
+    splits = (worked[: sizes.train], worked[sizes.train :], pool, pool[: sizes.subset])
+    return dict(zip(file_names(sizes), filter(None, splits), strict=True))
+
+
+def file_names(sizes: Sizes) -> list[str]:
+    """Names of the files that hold any problem: train, dev, pool, subset."""
+    names = ("sft_train.jsonl", "sft_dev.jsonl", "sft_rl_pool.jsonl", f"sft_rl_pool_{sizes.subset}.jsonl")
+    return [name for name, size in zip(names, sizes, strict=True) if size]
 
 
 def write(
-    splits: dict[str, list[Candidate]], spool: BinaryIO, out: Path, eval_hashes: set[str], manifest: dict
+    splits: dict[str, list[Candidate]],
+    spool: BinaryIO,
+    out: Path,
+    eval_hashes: set[str],
+    manifest: dict,
+    outdated: list[str],
 ) -> dict:
     """Write the files, read them back, prove that no problem stands in two, and write the manifest: all or nothing."""
-    with written_together(out, [*splits, MANIFEST]) as paths:
+    with written_together(out, [*splits, MANIFEST], outdated) as paths:
         files = {name: write_rows(paths[name], split_rows(spool, split, name)) for name, split in splits.items()}
         hashes = {name: hashes_of(paths[name]) for name in splits if not SUBSET.fullmatch(name)}
         manifest |= {"files": files, "overlap": overlaps(hashes | {"evaluation sets": eval_hashes})}

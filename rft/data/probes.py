@@ -1,6 +1,7 @@
 """Held-out problem sets: an in-distribution probe, nested out-of-distribution probes, and AIME."""
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,54 +9,67 @@ from pathlib import Path
 from rft import __version__
 
 from .canonical import canonical_words_text, content_hash, priority
+from .curriculum import read_dataset
 from .decontaminate import build_index, find_match
-from .files import identity, read_rows, write_rows, written_together
+from .files import identity, outdated_files, write_rows, written_together
 from .problems import Problem, is_gradable, problem_row, problem_text, read_problems
 
 ID_SIZE, OOD_SIZES = 200, (200, 1000)
 MATH_SHARE = 0.85  # of the OOD probes; the reference has 170 of 202
 MIN_LEVEL = 4  # of MATH's 1 to 5
 HELD_OUT_YEAR = 2024  # AIMEs of this year and later are the held-out set, and in no probe
-MANIFEST = "probe_manifest.json"
+# Each kind has its own: the documented order makes the OOD probes before there is a pool, into one directory.
+MANIFEST, ID_MANIFEST = "probe_manifest.json", "probe_id_manifest.json"
+EXTERNAL = re.compile(r"aime_eval\.jsonl|probe_set_[0-9]+_ood\.jsonl")
 
 
 def make_probe_sets(sources: list[Path], pool: Path | None, exclude: list[Path], seed: int, out: Path) -> dict:
-    """Write the probes that the given files allow, and a manifest.
+    """Write the probes that the given files allow, and a manifest of each kind.
 
     Args:
         sources: published files (MATH, GSM8K, AIME, …; see `read_problems`) for `aime_eval.jsonl` and
             `probe_set_<n>_ood.jsonl`.
         pool: an RL pool, JSONL, for `probe_set_200.jsonl`.
-        exclude: JSONL files whose problems the ID probe must not hold: the part of the pool that will be trained on.
+        exclude: problem files whose problems the ID probe must not hold: the part of the pool that will be trained on.
         seed: of the samples. A set of 200 is part of the set of 1,000.
         out: directory of the files.
 
     Returns:
-        The manifest.
+        `dropped` and `files` of the manifests.
 
     Raises:
         ValueError: bad input, or too few problems. Nothing in `out` has changed then.
     """
     if not sources and not pool:
         raise ValueError("found neither sources nor a pool, wanted at least one; pass --source FILE or --pool FILE")
-    sets, dropped = {}, Counter()
+    kinds, outdated, dropped = {}, [], Counter()
     if sources:
         sets, dropped = external_sets([p for path in sources for p in read_problems(path)], seed)
+        outdated = outdated_files(out, MANIFEST, EXTERNAL, sets)
+        bounds = {"math_share": MATH_SHARE, "min_level": MIN_LEVEL, "aime_from": HELD_OUT_YEAR}
+        kinds[MANIFEST] = (sets, {"seed": seed, **bounds}, sources, dropped)
     if pool:
-        sets[f"probe_set_{ID_SIZE}.jsonl"] = id_probe(pool, exclude, seed)
-    with written_together(out, [*sets, MANIFEST]) as paths:
-        manifest = {
-            "settings": {"seed": seed, "math_share": MATH_SHARE, "min_level": MIN_LEVEL, "aime_from": HELD_OUT_YEAR},
-            "versions": {"rft": __version__},
-            "sources": [identity(path) for path in [*sources, *([pool] if pool else []), *exclude]],
-            "dropped": dict(sorted(dropped.items())),
-            "files": {
-                name: {**write_rows(paths[name], rows), "datasources": dict(Counter(r["datasource"] for r in rows))}
-                for name, rows in sets.items()
-            },
-        }
-        paths[MANIFEST].write_text(json.dumps(manifest, indent=1) + "\n")
-    return manifest
+        sets = {f"probe_set_{ID_SIZE}.jsonl": id_probe(pool, exclude, seed)}
+        kinds[ID_MANIFEST] = (sets, {"seed": seed}, [pool, *exclude], Counter())
+    files = {}
+    with written_together(out, [*(name for kind in kinds.values() for name in kind[0]), *kinds], outdated) as paths:
+        for manifest, (sets, settings, inputs, drops) in kinds.items():
+            entries = {name: set_entry(paths[name], rows) for name, rows in sets.items()}
+            document = {
+                "settings": settings,
+                "versions": {"rft": __version__},
+                "sources": [identity(path) for path in inputs],
+                "dropped": dict(sorted(drops.items())),
+                "files": entries,
+            }
+            paths[manifest].write_text(json.dumps(document, indent=1) + "\n")
+            files |= entries
+    return {"dropped": dict(sorted(dropped.items())), "files": files}
+
+
+def set_entry(path: Path, rows: list[dict]) -> dict:
+    """Write a set; return its entry in the manifest, with its problems by datasource."""
+    return {**write_rows(path, rows), "datasources": dict(Counter(row["datasource"] for row in rows))}
 
 
 def external_sets(problems: list[Problem], seed: int) -> tuple[dict[str, list[dict]], Counter]:
@@ -130,7 +144,7 @@ def aime_order(problem: Problem) -> tuple[int, ...]:
 
 def copies(problem: Problem, index) -> bool:
     text = canonical_words_text(problem.text)
-    return find_match(text, content_hash(problem.text), problem.label, index) is not None
+    return find_match(problem.text, text, content_hash(problem.text), problem.label, index) is not None
 
 
 def round_robin(groups: dict[str, list[Problem]]) -> list[Problem]:
@@ -154,9 +168,8 @@ def interleave(math: list[Problem], others: list[Problem]) -> list[Problem]:
 
 def id_probe(pool: Path, exclude: list[Path], seed: int) -> list[dict]:
     """`ID_SIZE` rows of the pool, by seed, none of them a problem of `exclude`."""
-    barred = {content_hash(problem_text(row)) for path in exclude for _, row in read_rows(path)}
-    rows = [row for _, row in read_rows(pool)]
-    free = [row for row in rows if content_hash(problem_text(row)) not in barred]
+    barred = {content_hash(p.text) for path in exclude for p in read_problems(path)}
+    free = [row for row in read_dataset(pool) if content_hash(problem_text(row)) not in barred]
     if len(free) < ID_SIZE:
         raise ValueError(
             f"{pool}: found {len(free)} problems outside of --exclude, wanted {ID_SIZE} for the ID probe; "

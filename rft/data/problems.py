@@ -1,6 +1,8 @@
 """Problem rows: how they are built, and how the files that others publish become such rows."""
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +11,10 @@ from rft.grading import grade, last_boxed
 from rft.tiny.task import INSTRUCTION
 
 from .canonical import content_hash, integer_label
-from .files import read_rows, shorten
+from .files import TOO_DEEP, read_rows, shorten
+
+_LEVEL = re.compile(r"(?:Level )?([1-5?])(?:\.0)?")  # "Level ?" is published for a few
+_CONTESTS = {"I": 1, "II": 2}
 
 
 class Problem(NamedTuple):
@@ -50,7 +55,7 @@ def read_problems(path: str | Path) -> list[Problem]:
     """Problems of an evaluation file, in its order: our own JSONL, or a published JSON list or JSONL.
 
     Known forms are rows with `input` and `label`, and rows with `problem` (or `question`) and `answer` (or a
-    `solution` that states it). The answer of GSM8K stands behind `####`.
+    `solution` that states it). The answer of GSM8K stands behind `####`. MATH's difficulty is `difficulty` or `level`.
 
     Raises:
         ValueError: file, place and field of what is wrong; columns of neither form; no problems; an id that two
@@ -87,6 +92,10 @@ def _rows(path: Path) -> Iterator[tuple[str, object]]:
         raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg}; fetch the file again") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 at byte {error.start}; convert the file or fetch it again") from None
+    except RecursionError:
+        raise ValueError(f"{path}: {TOO_DEEP}") from None
+    except ValueError as error:  # an integer of more than 4,300 digits
+        raise ValueError(f"{path}: {error}; fetch the file again") from None
     if not rows:
         raise ValueError(f"{path}: found no problems in the file, wanted at least one; fetch the file again")
     yield from ((f"problem {number}", row) for number, row in enumerate(rows, 1))
@@ -118,36 +127,73 @@ def _own(row: dict) -> Problem:
     text, label = problem_text(row), row["label"]
     if label is not None and not isinstance(label, str):
         raise ValueError(f"field 'label' is {shorten(label)}, wanted a string")
+    for name in ("id", "datasource"):
+        if name in row and (not isinstance(row[name], str) or not row[name]):
+            raise ValueError(f"field {name!r} is {shorten(row[name])}, wanted a string with a name")
     identifier = row.get("id", f"{row.get('datasource', 'problem')}/{content_hash(text)}")
     return Problem(identifier, text, label, row.get("datasource", "default"), None, None)
 
 
 def _published(row: dict, text: str, stem: str) -> Problem:
-    label, level, year = _stated_answer(row), row.get("difficulty"), None
+    label, level, year = _stated_answer(row), None, None
     if "aime_number" in row:
-        datasource, year = "aime", int(row["year"])
-        identifier = f"aime/{year}-{row['aime_number']}-{row['problem_number']}"
-        level = None
+        datasource, year = "aime", _whole(row, "year")
+        identifier = f"aime/{year}-{_whole(row, 'aime_number')}-{_whole(row, 'problem_number')}"
     elif "unique_id" in row or "type" in row:
-        datasource = "math"
+        datasource, level = "math", _level(row)
         unique = row.get("unique_id")
+        if unique is not None and not isinstance(unique, str):
+            raise ValueError(f"field 'unique_id' is {shorten(unique)}, wanted a string or null")
         identifier = f"math/{unique.removesuffix('.json')}" if unique else f"math/{content_hash(text)}"
     else:
-        datasource = "gsm8k" if "####" in str(row.get("solution") or row.get("answer")) else stem
-        identifier, level = row.get("id") or f"{datasource}/{content_hash(text)}", None
-    return Problem(str(identifier), text, label, datasource, level, year)
+        stated = row.get("solution") or row.get("answer")
+        datasource = "gsm8k" if isinstance(stated, str) and "####" in stated else stem
+        identifier = row.get("id")
+        if isinstance(identifier, bool) or not isinstance(identifier, str | int | None):
+            raise ValueError(f"field 'id' is {shorten(identifier)}, wanted a string or a number")
+        identifier = f"{datasource}/{content_hash(text)}" if identifier in (None, "") else str(identifier)
+    return Problem(identifier, text, label, datasource, level, year)
+
+
+def _whole(row: dict, name: str) -> int:
+    """A field that numbers an AIME: an integer, its digits, or the contest's I or II."""
+    value = row.get(name)
+    if name == "aime_number" and isinstance(value, str):
+        value = _CONTESTS.get(value, value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,4}", value):
+        return int(value)
+    found = shorten(row[name]) if name in row else "missing"
+    raise ValueError(f"field {name!r} is {found}, wanted a whole number, as each problem of an AIME has it")
+
+
+def _level(row: dict) -> float | None:
+    """MATH's difficulty, 1 to 5, from `difficulty` or `level`: a number, or text such as "Level 5"."""
+    name = next((n for n in ("difficulty", "level") if row.get(n) is not None), None)
+    if name is None:
+        return None
+    value = row[name]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    found = _LEVEL.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"field {name!r} is {shorten(value)}, wanted 1 to 5, or text such as 'Level 5'")
+    return None if found[1] == "?" else float(found[1])
 
 
 def _stated_answer(row: dict) -> str | None:
     """The answer as the grader reads it: the field, what follows GSM8K's `####`, or the solution's last box."""
     answer, solution = row.get("answer"), row.get("solution")
-    if isinstance(answer, int) and not isinstance(answer, bool):
+    if isinstance(answer, float) and math.isfinite(answer):  # 204.0, as tables write integers in a column with gaps
+        answer = str(int(answer) if answer.is_integer() else answer)
+    elif isinstance(answer, int) and not isinstance(answer, bool):
         answer = str(answer)
     for text in (answer, solution):
         if isinstance(text, str) and "####" in text:
             answer = text.rpartition("####")[2]
             break
-    if not isinstance(answer, str) and isinstance(solution, str):
+    if not (isinstance(answer, str) and answer.strip()) and isinstance(solution, str):
         answer = last_boxed(solution)[0]
     if not isinstance(answer, str) or not answer.strip():
         return None

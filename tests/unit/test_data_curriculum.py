@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rft.data.pass_rates as pass_rates
 from rft.data.curriculum import Part, make_curriculum, mix
-from rft.data.files import read_rows
+from rft.data.files import identity, read_rows
 from rft.data.pass_rates import Sampling, estimate, locked, problem_key, rate_row
 from rft.data.problems import problem_row
 from rft.runs.metrics import read_jsonl
@@ -64,6 +64,45 @@ def test_mixture_holds_its_weights_everywhere(tmp_path):
     assert [n for n in ids(out) if n.startswith("plum")] == [f"plum/{i}" for i in range(20)]
 
 
+def test_an_order_file_is_obeyed_over_all_datasets(tmp_path):
+    parts = [Part(dataset(tmp_path / f"{name}.jsonl", name, 4), 2) for name in ("pear", "plum")]
+    order, out = tmp_path / "ids.txt", tmp_path / "o.jsonl"
+    wanted = ["pear/1", "pear/2", "pear/3", "plum/1"]
+    order.write_text("\n".join(wanted))
+    manifest = make_curriculum(parts, None, (0, 1), str(order), None, 0, out)
+    assert ids(out) == wanted
+    assert manifest["order_file"] == identity(order) and [p["eligible"] for p in manifest["parts"]] == [3, 1]
+    make_curriculum(parts[::-1], None, (0, 1), str(order), 2, 0, out)
+    assert ids(out) == wanted[:2]
+    known = rates(tmp_path / "rates.jsonl", {f"{name}/{i}": i / 10 for name in ("pear", "plum") for i in range(4)})
+    make_curriculum(parts, known, (0.2, 1), str(order), None, 0, out)
+    assert ids(out) == wanted[1:3]
+    with pytest.raises(ValueError, match="found 4 listed prompts that pass, wanted 5"):
+        make_curriculum(parts, None, (0, 1), str(order), 5, 0, out)
+    with pytest.raises(ValueError, match=r"found weights \[2, 1\] beside the order file"):
+        make_curriculum([parts[0], parts[1]._replace(weight=1)], None, (0, 1), str(order), None, 0, out)
+    assert ids(out) == wanted[1:3]
+
+
+def test_a_problem_of_two_datasets_is_used_once(tmp_path):
+    first, second = dataset(tmp_path / "a.jsonl", "pear", 4), tmp_path / "b.jsonl"
+    rows = [json.loads(line) | {"id": f"b/{i}"} for i, line in enumerate(first.read_text().splitlines())]
+    rows[3] = problem_row("What is 99 pears?", "99", "b/3", "b")
+    second.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out, parts = tmp_path / "c.jsonl", [Part(first, 4), Part(second, 1)]
+    manifest = make_curriculum(parts, None, (0, 1), "file", None, 0, out)
+    assert sorted(ids(out)) == ["b/3", "pear/0", "pear/1", "pear/2", "pear/3"]
+    assert [part["copies"] for part in manifest["parts"]] == [0, 3]
+    (tmp_path / "ids.txt").write_text("pear/1\nb/0\n")
+    parts = [Part(first, 1), Part(second, 1)]
+    with pytest.raises(ValueError, match=r"ids\.txt, line 2: found id 'b/0', whose problem an earlier --dataset has"):
+        make_curriculum(parts, None, (0, 1), str(tmp_path / "ids.txt"), None, 0, out)
+    rows[0]["label"] = "77"
+    second.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=r"with label '1' as id 'pear/0' in .* with '77' as id 'b/0'"):
+        make_curriculum(parts, None, (0, 1), "file", None, 0, out)
+
+
 @given(st.lists(st.tuples(st.integers(0, 30), st.floats(0.1, 10)), min_size=1, max_size=4))
 def test_no_prompt_comes_twice(parts):
     listed = [[{"id": f"{k}/{i}"} for i in range(count)] for k, (count, _) in enumerate(parts)]
@@ -84,6 +123,7 @@ def test_no_prompt_comes_twice(parts):
     ("options", "words"),
     [
         (["--order", "ids.txt"], "ids.txt, line 2: found id 'nut/1', wanted one of the datasets"),
+        (["--order", "latin.txt"], "latin.txt: not UTF-8 at byte 3"),
         (["--order", "absent.txt"], "found no order file absent.txt"),
         (["--order", "easy-first"], "pass --pass-rates FILE"),
         (["--band", "0.1", "0.9"], "pass --pass-rates FILE"),
@@ -105,6 +145,7 @@ def test_bad_input_is_one_message_and_no_file(tmp_path, options, words):
     (tmp_path / "text.jsonl").write_text('{"input": "1+1?", "label": "2", "id": "t"}\n')
     (tmp_path / "nolabel.jsonl").write_text('{"input": "1+1?", "id": "t"}\n')
     (tmp_path / "ids.txt").write_text("pear/1\nnut/1\n")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     rates(tmp_path / "few.jsonl", {"pear/0": 0.5})
     rates(tmp_path / "odd.jsonl", {"pear/0": 1.5})
     rates(tmp_path / "all.jsonl", {f"pear/{i}": 0.5 for i in range(10)})
@@ -177,6 +218,44 @@ def test_the_cache_belongs_to_one_process(tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(ValueError, match="in use by another process"), locked(cache):
             pass
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'{"id": "a", "pass_rate": 0.5}\nmore without a newline', b"thesis", b"no\ncache", b'["run"]\n', b"\xff\n"],
+)
+def test_a_file_that_is_no_cache_is_refused_and_not_touched(tmp_path, drawn, content):
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(ValueError, match="whose first line is no sample"):
+        estimate("m", dataset(tmp_path / "p.jsonl", "pear", 2), SAMPLING, tmp_path / "other", tmp_path / "r.jsonl")
+    assert (tmp_path / "other").read_bytes() == content and not drawn
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"r', b'{"run": "m-1.0", "pro'])
+def test_a_cache_of_one_torn_line_is_ours(tmp_path, drawn, torn):
+    (tmp_path / "cache").write_bytes(torn)
+    estimate("m", dataset(tmp_path / "p.jsonl", "pear", 2), SAMPLING, tmp_path / "cache", tmp_path / "r.jsonl")
+    assert len(drawn) == 4 and len(read_jsonl(tmp_path / "cache")) == 4
+
+
+def test_the_cache_key_is_of_what_decides_a_sample(tmp_path, monkeypatch):
+    import torch
+
+    from rft.evals import run
+
+    (tmp_path / "config.json").write_text("{}")
+    model = str(tmp_path)
+    key = pass_rates.run_key(model, SAMPLING)
+    assert pass_rates.run_key(model, SAMPLING._replace(n=9, max_prompt_tokens=9)) == key
+    for changed in ({"temperature": 0.5}, {"top_p": 0.5}, {"max_tokens": 9}, {"seed": 1}):
+        assert pass_rates.run_key(model, SAMPLING._replace(**changed)) != key
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "get_device_name", lambda: "another device")
+        assert pass_rates.run_key(model, SAMPLING) != key
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "SAMPLING_CODE", ("hooks",))
+        assert pass_rates.run_key(model, SAMPLING) != key
 
 
 def test_labels_and_prompts_are_part_of_the_key():

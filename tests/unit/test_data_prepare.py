@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rft.data.canonical import canonical_words_text, content_hash, integer_label
 from rft.data.check import check_file
-from rft.data.decontaminate import build_index, find_match
+from rft.data.decontaminate import build_index, find_match, without_drawings
 from rft.data.files import read_rows
 from rft.data.prepare import Sizes, prepare
 from rft.data.problems import Problem, problem_row, problem_text
@@ -95,6 +95,7 @@ def test_each_filter_rejects_its_rows(change, stage):
 @pytest.mark.parametrize(
     ("answer", "label"),
     [("042", "42"), ("-7", "-7"), ("+7", "7"), ("-0", "0"), ("1,234,567", "1234567"), ("$12$", "12"), ("12,34", None),
+     ("0,125", None), ("0{,}125", None), ("-0,250", None), ("00,123", None), ("-10{,}125", "-10125"), ("007", "7"),
      ("٤٢", None), ("1e3", None), ("x=3", None), ("", None), ("9" * 400, "9" * 400)],
 )  # fmt: skip
 def test_labels_are_plain_integers(answer, label):
@@ -145,7 +146,7 @@ def index():
 
 
 def match(text: str, label: str, index):
-    return find_match(canonical_words_text(text), content_hash(text), label, index)
+    return find_match(text, canonical_words_text(text), content_hash(text), label, index)
 
 
 def test_copies_are_found_under_any_dress(index):
@@ -160,6 +161,41 @@ def test_copies_are_found_under_any_dress(index):
     retold = "Ann had 12 apples and buys 30 more; Ben got 7 and eats 2. How many apples have both together now?"
     found = match(retold, "47", index)
     assert found.reason == "near-duplicate" and found.against == "gsm8k/1" and 0.5 <= found.score < 1
+
+
+@pytest.mark.parametrize(
+    ("drawing", "reason"),
+    [
+        ("[asy] draw((0,0)--(1,1)); ", "13-gram"),
+        ("[asy] draw((0,0)--(1,1)); dot((1,1));\n \n", "13-gram"),
+        ("[asy] dot((0,0)); [asy] draw((0,0)--(1,1)); [/asy] ", "13-gram"),
+    ],
+)
+def test_an_unclosed_drawing_hides_no_problem(index, drawing, reason):
+    found = match(f"{drawing}{AIME} [asy] draw((2,2)); [/asy]", "60", index)
+    assert found is not None and found[:2] == (reason, "aime/1")
+
+
+def test_drawings_are_left_out_up_to_their_end():
+    assert without_drawings("a [asy] b\n\nc [/asy] d").split() == ["a", "d"]
+    assert without_drawings("a [asy] b\n \nd").split() == ["a", "d"]
+    assert without_drawings("a [asy] b [asy] c [/asy] d").split() == ["a", "b", "d"]
+    assert without_drawings("[asy] d" * 20_000).split() == ["d"] * 20_000
+
+
+def test_short_problems_are_found_by_their_formulas():
+    index = build_index(
+        [
+            Problem("m/1", "Simplify $\\sqrt{242}$.", "11\\sqrt{2}", "math", 4, None),
+            Problem("m/2", "Compute $\\dfrac{5!}{4!}+3$.", "8", "math", 4, None),
+            Problem("m/3", "How far is $A$ from $B$, in metres?", "8", "math", 4, None),
+        ]
+    )
+    assert match("What is the value of $\\sqrt{242}$?", "11\\sqrt2", index)[:2] == ("formulas", "m/1")
+    assert match("12. (3 points) What does \\[\\frac{5!}{4!} + 3 \\] equal?", "8", index)[:2] == ("formulas", "m/2")
+    assert match("Who could ever guess that $\\sqrt{242}$ rounds up?", "16", index) is None  # another question
+    assert match("What is the product of $\\frac{5!}{4!}-3$ and four?", "8", index) is None
+    assert match("The distance between two towns $A$ and $B$?", "8", index) is None
 
 
 def test_other_problems_are_kept(index):
@@ -239,6 +275,38 @@ def test_sample_depends_on_the_seed_and_not_on_the_order_of_rows(tmp_path):
     assert pools[0] == pools[1] != pools[2]
 
 
+def test_a_rerun_with_other_sizes_leaves_no_file_that_overlaps(tmp_path):
+    source, out = str(write_jsonl(tmp_path / "rows.jsonl", numina(200))), tmp_path / "out"
+    prepare(source, None, [], SIZES, 1, out)
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    with pytest.raises(ValueError, match="pass smaller --sft-size"):
+        prepare(source, None, [], Sizes(0, 0, 500, 30), 2, out)
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+    (out / "notes.jsonl").write_text("mine\n")
+    prepare(source, None, [], Sizes(0, 0, 90, 30), 2, out)
+    left = {"sft_rl_pool.jsonl", "sft_rl_pool_30.jsonl", "sft_manifest.json", "notes.jsonl"}
+    assert {p.name for p in out.iterdir()} == left
+    # What no manifest describes is not ours to remove.
+    (out / "sft_rl_pool_30.jsonl").write_text("edited\n")
+    with pytest.raises(ValueError, match=r"sft_rl_pool_30\.jsonl, which this command would not write"):
+        prepare(source, None, [], SIZES, 1, out)
+    (out / "sft_manifest.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"sft_manifest\.json: found no manifest of ours"):
+        prepare(source, None, [], SIZES, 1, out)
+    assert {p.name for p in out.iterdir()} == left
+
+
+def test_parquet_text_that_is_not_utf8_is_named_by_row_and_column(tmp_path):
+    from rft.data.numina import read_numina
+
+    rows = numina(9)
+    table = pa.Table.from_pylist(rows)
+    raw = pa.array([row["solution"].encode() for row in rows[:8]] + [b"caf\xe9"]).view(pa.string())
+    pq.write_table(table.set_column(table.schema.get_field_index("solution"), "solution", raw), tmp_path / "r.parquet")
+    with pytest.raises(ValueError, match=r"r\.parquet, row 9: column 'solution' has byte 0xe9 at 4, wanted UTF-8"):
+        list(read_numina(str(tmp_path / "r.parquet")))
+
+
 @pytest.fixture
 def run(monkeypatch, capsys):
     """The command, in this process: exit status, standard output, standard error."""
@@ -276,6 +344,7 @@ def test_command_prints_the_stages(tmp_path, run):
             "row 1: column 'problem_is_valid' is True",
         ),
         ("rows.jsonl", json.dumps(GOOD).encode() + b'\n{"problem": "caf\xe9"}\n', "line 2: found byte 0xe9"),
+        ("rows.jsonl", b'{"a": ' + b"[" * 100_000, "line 1: found hundreds of nested brackets"),
         ("rows.parquet", b"PAR1 and then nothing", "cannot be read"),
         ("rows.arrow", b"nothing", "cannot be read"),
         ("rows.csv", b"problem,answer\n", "wanted a .parquet, .jsonl or .arrow file"),

@@ -106,6 +106,52 @@ def test_id_probe_comes_from_the_pool_and_leaves_out_what_is_trained_on(tmp_path
         make_probe_sets([], pool, [write_pool(tmp_path / "trained.jsonl", 101)], 42, tmp_path)
 
 
+def test_each_kind_of_probe_keeps_its_manifest(sources, tmp_path):
+    out = tmp_path / "out"
+    make_probe_sets(sources, None, [], 42, out)
+    first = (out / "probe_manifest.json").read_bytes()
+    pool = write_pool(tmp_path / "pool.jsonl", 200)
+    make_probe_sets([], pool, [], 42, out)
+    assert (out / "probe_manifest.json").read_bytes() == first
+    manifest = json.loads((out / "probe_id_manifest.json").read_text())
+    assert list(manifest["files"]) == ["probe_set_200.jsonl"] and [s["name"] for s in manifest["sources"]] == [
+        pool.name
+    ]
+    both = make_probe_sets(sources, pool, [], 42, tmp_path / "both")
+    assert len(both["files"]) == 4
+    for name in ("probe_manifest.json", "probe_id_manifest.json"):
+        assert (tmp_path / "both" / name).read_bytes() == (out / name).read_bytes()
+    # Without AIMEs of the held-out years, the earlier held-out set could share problems with the new probes.
+    rows = [row | {"year": 1990 + i} for i, row in enumerate(json.loads(sources[3].read_text())[:24])]
+    sources[3].write_text(json.dumps(rows))
+    make_probe_sets(sources, None, [], 42, out)
+    assert not (out / "aime_eval.jsonl").exists() and (out / "probe_set_200.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"id": None}, "line 2: field 'id' is None"),
+        ({"input": None}, "line 2: field 'input': found None, wanted text or a list of chat messages"),
+        ({"input": [{"role": "assistant", "content": "x"}]}, "the last message is of role 'assistant', wanted 'user'"),
+        ({"label": 3}, "line 2: field 'label': found 3, wanted a string"),
+        ({"id": ...}, "line 2: field 'id' is absent, but string in the first line"),
+        ({"input": ...}, "line 2: field 'input' is missing"),
+    ],
+)
+def test_bad_pools_are_named_by_line_and_field(tmp_path, change, words):
+    rows = rows_of(write_pool(tmp_path / "pool.jsonl", 250))
+    rows[1] = {name: value for name, value in (rows[1] | change).items() if value is not ...}
+    (tmp_path / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError) as raised:
+        make_probe_sets([], tmp_path / "bad.jsonl", [], 42, tmp_path / "out")
+    assert words in str(raised.value) and "bad.jsonl, line 2: " in str(raised.value)
+    if "label" not in change and "id" not in change:
+        with pytest.raises(ValueError, match=r"bad\.jsonl, line 2: "):
+            make_probe_sets([], tmp_path / "pool.jsonl", [tmp_path / "bad.jsonl"], 42, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published problems are not here")
 def test_probes_of_the_published_files(tmp_path):
     manifest = make_probe_sets(sorted(PUBLISHED.glob("*.json")), None, [], 42, tmp_path)
@@ -127,6 +173,30 @@ def test_probes_of_the_published_files(tmp_path):
             "line 2: found id 'a'",
         ),
         ('{"input": "", "label": "2", "id": "a"}\n', "line 1: field 'input'"),
+        ('{"input": "1+1?", "label": "2", "id": ["a"]}\n', "line 1: field 'id' is ['a'], wanted a string"),
+        ('{"input": "1+1?", "label": "2", "datasource": 3}\n', "line 1: field 'datasource' is 3, wanted a string"),
+        ('[{"problem": "1+1?", "answer": "2", "id": ["a"]}]', "problem 1: field 'id' is ['a'], wanted a string or a"),
+        ('[{"problem": "1+1?", "answer": "2", "unique_id": 7}]', "problem 1: field 'unique_id' is 7, wanted a string"),
+        (
+            '[{"problem": "1+1?", "answer": "2", "type": "Algebra", "difficulty": "hard"}]',
+            "problem 1: field 'difficulty' is 'hard', wanted 1 to 5",
+        ),
+        (
+            '[{"problem": "1+1?", "answer": "2", "aime_number": 1, "problem_number": 3}]',
+            "problem 1: field 'year' is missing, wanted a whole number",
+        ),
+        (
+            '[{"problem": "1+1?", "answer": "2", "aime_number": 1, "problem_number": 3, "year": null}]',
+            "problem 1: field 'year' is None, wanted a whole number",
+        ),
+        (
+            '[{"problem": "1+1?", "answer": "2", "aime_number": "III", "problem_number": 3, "year": 2024}]',
+            "problem 1: field 'aime_number' is 'III', wanted a whole number",
+        ),
+        ("[" * 100_000, "bad.json: found hundreds of nested brackets"),
+        ('{"a": ' + "[" * 100_000 + "\n", "line 1: found hundreds of nested brackets"),
+        ('{"input": "1+1?", "label": ' + "[" * 900 + "]" * 900 + "}\n", "line 1: f"),
+        ('[{"problem": "1+1?", "answer": ' + "9" * 5000 + "}]", "bad.json: Exceeds the limit"),
     ],
 )
 def test_bad_evaluation_files_are_named_by_place_and_field(tmp_path, content, words):
@@ -134,6 +204,30 @@ def test_bad_evaluation_files_are_named_by_place_and_field(tmp_path, content, wo
     with pytest.raises(ValueError) as raised:
         read_problems(tmp_path / "bad.json")
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"answer": "2", "type": "Algebra", "level": "Level 5"}, {"label": "2", "level": 5}),
+        ({"answer": "2", "type": "Algebra", "difficulty": "Level 4"}, {"level": 4}),
+        ({"answer": "2", "unique_id": "test/a/7.json", "level": 4}, {"level": 4, "id": "math/test/a/7"}),
+        ({"answer": "2", "type": "Algebra", "level": "Level ?"}, {"level": None}),
+        ({"answer": 204.0}, {"label": "204"}),
+        ({"answer": 0.5}, {"label": "0.5"}),
+        ({"answer": "", "solution": "So \\boxed{7}."}, {"label": "7"}),
+        ({"answer": float("nan"), "solution": "So \\boxed{7}."}, {"label": "7"}),
+        (
+            {"answer": "7", "year": "2024", "aime_number": "II", "problem_number": "6"},
+            {"id": "aime/2024-2-6", "year": 2024},
+        ),
+        ({"answer": "7", "id": 12}, {"id": "12"}),
+    ],
+)
+def test_published_forms_are_read(tmp_path, fields, wanted):
+    (tmp_path / "p.json").write_text(json.dumps([{"problem": "How many?"} | fields]))
+    (problem,) = read_problems(tmp_path / "p.json")
+    assert {name: getattr(problem, name) for name in wanted} == wanted
 
 
 GOOD = problem_row("What is one and one?", "2", "sum/1", "x")
