@@ -75,6 +75,9 @@ def test_other_prompts_and_missing_samples_are_refused(tmp_path):
     file = write_lines(tmp_path / "e.jsonl", [training_line(0, 0, 1.0) | {"prompt": PROMPT.format("0!")}])
     with pytest.raises(ValueError, match=r"no prompt is in both: in training .*sum 0!.*wanted one dataset, template"):
         compare_files(file, posthoc({0: 0}))
+    bare = training_line(0, 0, 1.0)
+    del bare["reward"]  # correctness is what is compared
+    assert compare_files(write_lines(tmp_path / "f.jsonl", [bare]), posthoc({0: 0})) == (1, [])
     with pytest.raises(ValueError, match=r"found no samples in .*absent.jsonl.*--averages"):
         compare_files(tmp_path / "absent.jsonl", posthoc({0: 0}))
 

@@ -17,7 +17,7 @@ from rft.evals.models import checked
 from rft.evals.page import page
 from rft.evals.prompts import load_tokenizer, render
 from rft.evals.run import Settings, evaluate, identity
-from rft.evaluation import summarize
+from rft.evaluation import summarize, votes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,6 +53,17 @@ def test_sampling_names_every_number_by_its_mode():
     assert values == {"sampling_pass@8": 0.75, "sampling_avg@8": 13 / 32, "sampling_maj@8": 1.5 / 4}
     assert summary["sampling_pass@8"] == 0.75 and summary["n"] == 4 and summary["samples_per_problem"] == 8
     assert summary["tokens"] == {"min": 10, "p25": 12, "p50": 14, "p75": 15, "p90": 17, "max": 17}
+
+
+def test_one_vote_is_not_split_by_its_notation():
+    rows = records([4], 8)
+    for row, answer in zip(rows, ["1,000", "1000", "1{,}000", "1000.0", "7", "7", "8", None], strict=True):
+        row["answer"] = answer
+    assert summarize(rows, "sampling_pass@8")["metrics"]["sampling_maj@8"]["value"] == 1.0
+    assert [answer for answer, _ in votes(rows)] == ["1,000"] * 4 + ["7", "7", "8", None]
+    for row, answer in zip(rows[:4], ["1,000", "1001", "1002", "1003"], strict=True):
+        row["answer"] = answer  # four right samples that do not agree lose to the two that do
+    assert summarize(rows, "sampling_pass@8")["metrics"]["sampling_maj@8"]["value"] == 0.0
 
 
 def test_pass_at_8_of_more_samples_is_unbiased():
@@ -104,13 +115,27 @@ def test_mcnemar_is_not_computed_from_several_samples():
 
 
 def test_runs_that_differ_in_more_than_the_model_are_not_compared():
-    for field, value in (("max_tokens", 128), ("system_prompt", "x"), ("grader", "h")):
+    others = {"max_tokens": 128, "system_prompt": "x", "grader": "h", "top_p": 0.9}
+    for field, value in others.items():
         with pytest.raises(ValueError, match=f"found {field} .*evaluate them in one command"):
             add_comparisons([result("a", [1]), result("b", [1]) | {field: value}])
+    with pytest.raises(ValueError, match="found samples_per_problem 8 and 16"):
+        add_comparisons([result(f"of {n}", [n], n, "sampling_pass@8") for n in (8, 16)])
     with pytest.raises(ValueError, match="found other problems"):
         add_comparisons([result("a", [1]), result("b", [1, 1])])
     with pytest.raises(ValueError, match="found no model 'c'"):
         add_comparisons([result("a", [1])], baseline="c")
+
+
+def test_prompts_of_one_template_must_be_the_same():
+    plain, dated = result("a", [1, 1]), result("b", [1, 1])
+    for one in (plain, dated):
+        for record in one["records"]:
+            record["prompt"] = record["id"]
+    dated["records"][1]["prompt"] = "p1 of another day"
+    with pytest.raises(ValueError, match="found other prompts from one template for 1 of 2 problems"):
+        add_comparisons([plain, dated])
+    assert add_comparisons([plain, dated | {"template": "of another base"}])[1]["versus"]["tied"] == 2
 
 
 def test_small_sets_say_what_they_cannot_show():
