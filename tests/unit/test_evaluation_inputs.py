@@ -1,11 +1,13 @@
 """What an evaluation refuses before an engine starts: modes, problems, models, adapters; each with its repair."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from rft.evals.harness import PRESETS, require_lm_eval
 from rft.evals.models import adapter_digest, checked
 from rft.evals.prompts import load_tokenizer, render, require_short
 from rft.evals.run import Settings
@@ -168,3 +170,15 @@ def test_prompts_that_would_not_be_what_was_asked_are_refused(checkpoint):
     tokenizer.chat_template = None
     with pytest.raises(ValueError, match="found no chat template"):
         render(tokenizer, [PROBLEM], None, None)
+
+
+def test_presets_are_the_common_tasks_with_their_examples():
+    found = {(preset.task, preset.shots) for preset in PRESETS.values()}
+    assert {("gsm8k", 8), ("gsm8k_cot", 8), ("minerva_math", 4), ("hendrycks_math", 4), ("mbpp", 3)} <= found
+
+
+def test_task_whose_modules_are_not_there_is_refused_before_an_engine_starts():
+    pytest.importorskip("lm_eval")
+    require_lm_eval([PRESETS["gsm8k_cot_8shot"]])
+    with pytest.raises(ValueError, match=r"task minerva_math: found no no_such_module; pip install 'lm-eval\[math\]'"):
+        require_lm_eval([replace(PRESETS["minerva_math_4shot"], modules=("json", "no_such_module"))])
