@@ -283,7 +283,7 @@ def test_samples_of_other_kernels_are_not_put_together(filled, engine):
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
     kept = file.read_text()
     engine[0].backends = {"device": "cpu", "attention": "B"}
-    with pytest.raises(ValueError, match="found samples of the kernels .*'A'}, the engine has .*'B'}.*--cache"):
+    with pytest.raises(ValueError, match=r"found samples of the kernels .*'A'}, the engine has .*'B'}.*--cache"):
         evaluate([model], [dataset], settings)
     assert file.read_text() == kept and not engine[1]
     engine[0].backends = SERVED["backends"]
