@@ -38,7 +38,7 @@ def read_problems(path: str | Path) -> list[dict]:
             raise ValueError(f"{where}: {error}") from None
         for field, fault in _faults(problem):
             raise ValueError(
-                f"{where}: field {field!r}: {fault} (fields here: {', '.join(problem)}); make the file with "
+                f"{where}: field {field!r} {fault} (fields here: {', '.join(problem)}); make the file with "
                 "data/prepare_*.py"
             )
         if problem["id"] in lines:
@@ -57,12 +57,12 @@ def _faults(problem: dict) -> Iterator[tuple[str, str]]:
 
     messages = problem.get("input")
     if not isinstance(messages, list):
-        yield "input", f"found {messages!r}, wanted a list of chat messages"
+        yield "input", f"is {messages!r}, wanted a list of chat messages"
     elif fault := input_fault(messages):
-        yield "input", fault
+        yield "input", f"is wrong: {fault}"
     for field in ("label", "id"):
         if not isinstance(problem.get(field), str) or not problem[field]:
-            yield field, f"found {problem.get(field)!r}, wanted a string that is not empty"
+            yield field, f"is {problem.get(field)!r}, wanted a string that is not empty"
 
 
 def record(problem: dict, sample: dict, channel: str | None) -> dict:

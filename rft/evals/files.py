@@ -5,10 +5,10 @@ from pathlib import Path
 
 from rft.evaluation import graded, read_problems, summarize, tree_digest
 
-# What tables, pages and comparisons read of a result, and regrading of a record.
+# What tables and comparisons read of a result, and a page of a record.
 NEEDED = {"model", "kind", "dataset", "mode", "n", "interval95", "samples_per_problem", "metrics", "records"}
-NEEDED |= {"truncated", "mean_tokens", "ungradable", "has_boxed", "no_answer", "first_prompt"}
-RECORD = {"id", "index", "label", "channel", "response", "tokens", "truncated", "correct"}
+NEEDED |= {"truncated", "mean_tokens", "ungradable"}
+RECORD = {"id", "label", "response", "tokens", "truncated", "correct"}
 
 
 def read_results(files: list[Path]) -> list[dict]:
@@ -96,6 +96,11 @@ def regrade(results: list[dict], grader: str) -> list[dict]:
     """
     changed = []
     for result in results:
+        if any(not {"channel", "index"} <= record.keys() for record in result["records"]):
+            raise ValueError(
+                f"{result['model']} on {result['dataset']}: found records without channel and index, which "
+                "grading needs; evaluate it again with eval/eval_posthoc.py"
+            )
         records = [graded(record) for record in result["records"]]
         for before, after in zip(result["records"], records, strict=True):
             if before["correct"] != after["correct"]:

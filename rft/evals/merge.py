@@ -85,9 +85,7 @@ def write_merged(model: Model, directory: Path) -> None:
     try:
         whole.save_pretrained(directory)
     except SafetensorError as error:  # what safetensors makes of every fault in writing, a full disk among them
-        raise OSError(
-            f"{directory}: the merged weights cannot be written ({error}); free space and run it again"
-        ) from None
+        raise OSError(f"{directory}: the merged weights cannot be written ({error}); free space, run again") from None
     load_tokenizer(model.base).save_pretrained(directory)
 
 

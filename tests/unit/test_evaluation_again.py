@@ -153,13 +153,26 @@ def test_results_that_are_not_whole_are_refused_with_one_message(tmp_path, comma
         ([], "found an empty list, wanted a list of results"),
         ([without], "result 1 has no n, wanted"),
         ([whole, 3], "result 2 is int"),
-        ([bare], "result 1: wanted records with channel, correct"),
+        ([bare], "result 1: wanted records with correct, id"),
         ([whole | {"mode": "sampling_pass@8"}], "result 1 has no sampling_pass@8"),
     ):
         file.write_text(json.dumps(content))
         status, shown, errors = command("eval_report", file)
         assert status == 2 and not shown and len(errors.splitlines()) == 1
         assert f"{file}: {message}" in errors and "write it again with eval/eval_posthoc.py" in errors
+
+
+def test_older_results_make_a_page_but_are_not_graded_again(tmp_path, command):
+    file, html, older = tmp_path / "old.json", tmp_path / "old.html", posthoc({0: 0})
+    for name in ("has_boxed", "no_answer", "first_prompt"):
+        del older[name]
+    for record in older["records"]:
+        del record["channel"]
+    file.write_text(json.dumps([older]))
+    status, _, errors = command("eval_report", file, "--html", html)
+    assert status == 0 and "not recorded" in html.read_text(), errors
+    status, _, errors = command("eval_report", file, "--regrade")
+    assert status == 2 and "found records without channel" in errors and len(errors.splitlines()) == 1
 
 
 def test_result_files_that_cannot_be_read_are_named(tmp_path):
