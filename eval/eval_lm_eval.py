@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     risky = [name for name, preset in runs.items() if preset.runs_code]
     if risky and not args.confirm_run_unsafe_code:
         raise ValueError(f"{', '.join(risky)}: runs code that the model wrote; pass --confirm-run-unsafe-code")
-    harness.require_lm_eval()
+    harness.require_lm_eval(runs.values())
     models = checked(args.model, args.base)
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)

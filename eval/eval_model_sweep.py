@@ -9,6 +9,7 @@ ones anew, on other problems or with other samples.
 """
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
@@ -48,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("found no --dataset; stage 2 wants problems that did not choose the checkpoint; or --stage 1")
     models = checked([args.baseline, *named], args.base)
     first = replace(final, mode="greedy_pass@1", samples=None, temperature=None)
+    if args.stage == 2:
+        require_new_samples(args, final, first)
     ranked = evaluate(models, [args.probe], first)
     if args.stage == 1:
         cli.report(ranked, args)
@@ -58,6 +61,22 @@ def run(args: argparse.Namespace) -> int:
     chosen = [models[0], *(model for model in models[1:] if model.name in names)]
     cli.report(add_comparisons(ranked + evaluate(chosen, args.dataset, final)), args)
     return 0
+
+
+def require_new_samples(args: argparse.Namespace, final, first) -> None:
+    """Raise ValueError where stage 2 would draw what stage 1 chose by: the same problems in the same mode."""
+    from rft.evaluation import read_problems
+
+    if final.mode != first.mode:
+        return
+    asked = {json.dumps(problem["input"], sort_keys=True) for problem in read_problems(args.probe)}
+    for file in args.dataset:
+        again = sum(json.dumps(problem["input"], sort_keys=True) in asked for problem in read_problems(file))
+        if again:
+            raise ValueError(
+                f"{file}: found {again} problems of the probe {args.probe}, and {final.mode} in both stages: the "
+                "numbers would be those that chose the checkpoint; pass other problems, or --mode sampling_pass@8"
+            )
 
 
 def found_adapters(folder: Path) -> list[tuple[str, Path]]:

@@ -1,10 +1,11 @@
 #!/usr/bin/env python
 """Tables, JSON and one HTML page from results of earlier evaluations; --regrade grades their responses again.
 
-No engine and no model is needed, so this is how a mended grader or label reaches old numbers.
+No engine and no model is needed, so this is how a mended grader reaches old numbers, and with --dataset a mended label.
 
     python eval/eval_report.py before.json after.json --html report.html
     python eval/eval_report.py out.json --regrade --output out.regraded.json
+    python eval/eval_report.py out.json --regrade --dataset heldout.jsonl --output out.relabelled.json
 """
 
 import argparse
@@ -19,17 +20,24 @@ def main() -> int:
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT.json")
     parser.add_argument("--baseline", metavar="NAME", help="compare the others with this model (default: the first)")
     parser.add_argument("--regrade", action="store_true", help="grade every response again with the present grader")
+    parser.add_argument(
+        "--dataset", action="append", default=[], type=Path, metavar="FILE.jsonl",
+        help="with --regrade: take the labels of the results on this dataset from the file, by problem id",
+    )  # fmt: skip
     cli.add_output_options(parser)
     return cli.guarded("eval_report", run, parser.parse_args())
 
 
 def run(args: argparse.Namespace) -> int:
     from rft.evals.compare import add_comparisons
-    from rft.evals.files import read_results, regrade
+    from rft.evals.files import read_results, regrade, relabel
     from rft.evals.run import grader
 
+    if args.dataset and not args.regrade:
+        raise ValueError("found --dataset without --regrade; wanted both: labels count when responses are graded")
     cli.require_writable(args)
     results = read_results(args.results)
+    relabel(results, args.dataset)
     if args.regrade:
         changed = regrade(results, grader())
         for one in changed:

@@ -1,10 +1,10 @@
 """Problems in, graded records and summaries out: the mode and the dataset are part of every number."""
 
 import hashlib
-import json
+from collections.abc import Iterator
 from pathlib import Path
 
-from rft.grading import grade
+from rft.grading import equal, grade
 from rft.stats import majority_at_n, mean_interval, pass_at_k, wilson_interval
 
 # Never compared across modes. `n` samples a problem unless told otherwise; k of pass@k is in the name.
@@ -13,7 +13,6 @@ MODES = {
     "sampling_pass@8": {"temperature": 0.6, "n": 8},
     "nondet_proxy_pass@8": {"temperature": 0.0, "n": 8},
 }
-FIELDS = {"input": list, "label": str, "id": str}
 REMAKE = "wanted a JSONL of problems (input, label, id); make it with data/prepare_*.py or correct the path"
 
 
@@ -23,6 +22,8 @@ def read_problems(path: str | Path) -> list[dict]:
     Raises:
         ValueError: file, line and field of the first thing that is missing, doubled or of the wrong kind.
     """
+    from rft.data.files import parse_line  # which imports this module
+
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"found no file {path}; {REMAKE}")
@@ -32,22 +33,14 @@ def read_problems(path: str | Path) -> list[dict]:
     for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
         where = f"{path}, line {number}"
         try:
-            problem = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
+            problem = parse_line(line + b"\n")
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        for field, fault in _faults(problem):
             raise ValueError(
-                f"{where}: found byte 0x{line[error.start]:02x} that is not UTF-8 (byte {error.start + 1} of the "
-                "line); wanted one encoding throughout; make the file again, or convert it with iconv -t utf-8"
-            ) from None
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{where}: not JSON ({error.msg}); {REMAKE}") from None
-        for field, kind in FIELDS.items():
-            found = problem.get(field) if isinstance(problem, dict) else problem
-            if not isinstance(problem, dict) or not isinstance(found, kind) or not found:
-                columns = f" (fields here: {', '.join(problem)})" if isinstance(problem, dict) else ""
-                raise ValueError(
-                    f"{where}: field {field!r} is {found!r}, wanted a {kind.__name__} that is not empty{columns}; "
-                    "make the file with data/prepare_*.py"
-                )
+                f"{where}: field {field!r} {fault} (fields here: {', '.join(problem)}); make the file with "
+                "data/prepare_*.py"
+            )
         if problem["id"] in lines:
             raise ValueError(
                 f"{where}: found id {problem['id']!r}, as on line {lines[problem['id']]}; wanted one problem an id; "
@@ -56,6 +49,20 @@ def read_problems(path: str | Path) -> list[dict]:
         lines[problem["id"]] = number
         problems.append(problem)
     return problems
+
+
+def _faults(problem: dict) -> Iterator[tuple[str, str]]:
+    """(field, what is wrong with it) of what an evaluation needs."""
+    from rft.data.check import input_fault
+
+    messages = problem.get("input")
+    if not isinstance(messages, list):
+        yield "input", f"is {messages!r}, wanted a list of chat messages"
+    elif fault := input_fault(messages):
+        yield "input", f"is wrong: {fault}"
+    for field in ("label", "id"):
+        if not isinstance(problem.get(field), str) or not problem[field]:
+            yield field, f"is {problem.get(field)!r}, wanted a string that is not empty"
 
 
 def record(problem: dict, sample: dict, channel: str | None) -> dict:
@@ -111,8 +118,7 @@ def summarize(records: list[dict], mode: str) -> dict:
     metrics = {mode: _metric(passed)}
     if samples > 1:
         metrics[share_of_correct(mode, samples)] = _metric([c / samples for c in counts])
-        votes = [majority_at_n([(r["answer"], r["correct"]) for r in group]) for group in groups]
-        metrics[f"{family}_maj@{samples}"] = _metric(votes)
+        metrics[f"{family}_maj@{samples}"] = _metric([majority_at_n(votes(group)) for group in groups])
     if mode.startswith("nondet_proxy"):
         same = [float(len({r["response"] for r in group}) == 1) for group in groups]
         metrics[f"{family}_identical@{samples}"] = _metric(same)
@@ -131,6 +137,22 @@ def summarize(records: list[dict], mode: str) -> dict:
         "mean_tokens": sum(r["tokens"] for r in kept) / len(kept),
         "tokens": quantiles([r["tokens"] for r in kept]),
     }
+
+
+def votes(group: list[dict]) -> list[tuple[str | None, bool]]:
+    """(answer, correct) of each sample of one problem, for `rft.stats.majority_at_n`.
+
+    One vote is not split by its notation: an answer that the strict grader finds equal to an earlier one counts as it,
+    so that `1,000`, `1000` and `1{,}000` are one candidate.
+    """
+    candidates, cast = {}, []  # answer as written to the first answer that is equal to it
+    for one in group:
+        answer = one["answer"]
+        if answer is not None and answer not in candidates:
+            earlier = dict.fromkeys(candidates.values())
+            candidates[answer] = next((other for other in earlier if equal(answer, other)), answer)
+        cast.append((candidates.get(answer), one["correct"]))
+    return cast
 
 
 def share_of_correct(mode: str, samples: int) -> str:

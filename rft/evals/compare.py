@@ -39,7 +39,8 @@ def add_comparisons(results: list[dict], seed: int = 0, baseline: str | None = N
 
 def versus(base: dict, result: dict, seed: int) -> dict:
     """One paired comparison, see `add_comparisons`."""
-    same = ("mode", "dataset", "problems", "max_tokens", "temperature", "system_prompt", "reasoning_effort", "grader")
+    same = ("mode", "dataset", "problems", "max_tokens", "temperature", "top_p", "samples_per_problem")
+    same += ("system_prompt", "reasoning_effort", "grader")
     for field in same:
         if base.get(field) != result.get(field):
             raise ValueError(
@@ -49,6 +50,13 @@ def versus(base: dict, result: dict, seed: int) -> dict:
     groups = by_problem(base["records"]), by_problem(result["records"])
     if groups[0].keys() != groups[1].keys():
         raise ValueError(f"{base['model']} and {result['model']}: found other problems; evaluate them in one command")
+    if base.get("template") == result.get("template"):  # bases of two templates cannot have the same prompts
+        asked = [{record.get("prompt") for record in side["records"]} for side in (base, result)]
+        if asked[0] != asked[1]:
+            raise ValueError(
+                f"{base['model']} and {result['model']}: found other prompts from one template for "
+                f"{len(asked[1] - asked[0])} of {len(asked[1])} problems; wanted the same; evaluate them in one command"
+            )
     shares = [{id_: sum(r["correct"] for r in group) / len(group) for id_, group in side.items()} for side in groups]
     ids = list(groups[0])
     paired = compare([shares[0][id_] for id_ in ids], [shares[1][id_] for id_ in ids], seed)

@@ -3,7 +3,9 @@
 The presets are the tasks and flags behind the baselines: greedy, seed 42, contexts of 4,096 tokens, no chat template.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 SEED = 42
 MAX_MODEL_LEN = 4096
@@ -18,6 +20,7 @@ class Preset:
     shots: int | None  # None: the task's own
     baseline: dict[str, float]
     runs_code: bool = False
+    modules: tuple[str, ...] = ()  # that the task imports beside lm_eval's own
 
 
 # Scores: lm_eval with vLLM, temperature 0, seed 42; they place a result, and are of another model than gpt-oss.
@@ -25,7 +28,9 @@ PRESETS = {
     "gsm8k_0shot": Preset("gsm8k", 0, {"exact_match,flexible-extract": 14.71, "exact_match,strict-match": 0.0}),
     "gsm8k_4shot": Preset("gsm8k", 4, {"exact_match,flexible-extract": 67.48, "exact_match,strict-match": 59.14}),
     "gsm8k_8shot": Preset("gsm8k", 8, {"exact_match,flexible-extract": 69.60, "exact_match,strict-match": 68.92}),
+    "gsm8k_cot_8shot": Preset("gsm8k_cot", 8, {}),  # for instruction-tuned models
     "math_4shot": Preset("hendrycks_math", 4, {"exact_match,none": 17.68}),
+    "minerva_math_4shot": Preset("minerva_math", 4, {}, modules=("sympy", "math_verify", "antlr4")),
     "ifeval_0shot": Preset(
         "ifeval", None, {"prompt_level_strict_acc,none": 22.00, "inst_level_strict_acc,none": 33.81}
     ),
@@ -34,12 +39,15 @@ PRESETS = {
 }
 
 
-def require_lm_eval() -> None:
-    """Raise ValueError where the optional extra is not installed."""
+def require_lm_eval(presets: Iterable[Preset] = ()) -> None:
+    """Raise ValueError where the optional extra, or what a preset's task needs of it, is not installed."""
     try:
         import lm_eval  # noqa: F401
     except ImportError:
         raise ValueError("found no lm_eval; wanted the optional extra; pip install 'rft[lm-eval]'") from None
+    for preset in presets:
+        if missing := [module for module in preset.modules if not find_spec(module)]:
+            raise ValueError(f"task {preset.task}: found no {', '.join(missing)}; pip install 'lm-eval[math]'")
 
 
 def served_model(llm, lora_request, chat: bool):

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from rft.adapters import read_adapter
 from rft.evals import probe
@@ -34,6 +35,7 @@ def merge_and_check(model: Model, output: Path, dataset: Path, settings, bound: 
 
     Raises:
         ValueError: the directory is there already, or the merged model differs; nothing is left then.
+        OSError: the disk is full; nothing is left then either.
     """
     if output.exists():
         raise ValueError(f"found {output} already; wanted a new directory; remove it or pass another --merge-output")
@@ -80,7 +82,10 @@ def write_merged(model: Model, directory: Path) -> None:
         del whole.config.quantization_config
     # transformers refuses to save what it takes for a quantised model; its weights are plain bf16 by now.
     whole.is_quantized, whole.hf_quantizer = False, None
-    whole.save_pretrained(directory)
+    try:
+        whole.save_pretrained(directory)
+    except SafetensorError as error:  # what safetensors makes of every fault in writing, a full disk among them
+        raise OSError(f"{directory}: the merged weights cannot be written ({error}); free space, run again") from None
     load_tokenizer(model.base).save_pretrained(directory)
 
 
@@ -89,7 +94,13 @@ def _compare(model: Model, directory: Path, prompts: list[list[int]], settings) 
     from rft.evals.serving import Server
 
     longest = settings.max_prompt_tokens + settings.max_tokens
-    server = Server(longest, {model.base: prompts, directory: prompts}, settings.native_lora, settings.reference)
+    server = Server(
+        longest,
+        {model.base: prompts, directory: prompts},
+        settings.native_lora,
+        settings.reference,
+        settings.tensor_parallel_size,
+    )
     try:
         llm, request, _ = server.serve(model)
         sequences = server.sequences

@@ -101,7 +101,7 @@ def averages(run: Path, step: int, posthoc: dict) -> list[tuple[str, float, floa
 
 
 def _share_logged(rows: list[dict]) -> float:
-    return sum(row.get("correctness", row["reward"]) > 0.5 for row in rows) / len(rows)
+    return sum(row["correctness" if "correctness" in row else "reward"] > 0.5 for row in rows) / len(rows)
 
 
 def _cause(rows: list[dict], group: list[dict]) -> str:

