@@ -168,7 +168,7 @@ def test_prompt_says_effort_and_system_prompt(checkpoint):
     assert "Reasoning: high" in high.text and "Reasoning: high" not in plain.text
     assert "Be brief." in system.text and "Be brief." not in plain.text
     assert len({plain.digest, high.digest, system.digest}) == 3
-    assert plain.channel is None
+    assert plain.channel == ""
     assert tokenizer.decode(plain.tokens, skip_special_tokens=False) == plain.text
 
 

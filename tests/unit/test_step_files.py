@@ -77,7 +77,7 @@ def test_phases_add_up_and_start_empty():
 
 
 def test_samples_are_written_whole(tmp_path, monkeypatch):
-    tokenizer = types.SimpleNamespace(decode=lambda tokens, skip_special_tokens: f"<{tokens.tolist()}>")
+    tokenizer = types.SimpleNamespace(decode=lambda tokens, skip_special_tokens: f"answer {tokens[-1]}")
     monkeypatch.delenv("SAMPLES_LOG_DIR", raising=False)
     write_samples(3, [sample(1.0)], tokenizer)
     monkeypatch.setenv("SAMPLES_LOG_DIR", str(tmp_path / "samples"))
@@ -85,7 +85,7 @@ def test_samples_are_written_whole(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "samples").iterdir()] == ["samples_step3.jsonl"]
     lines = (tmp_path / "samples" / "samples_step3.jsonl").read_text().removesuffix("\n").split("\n")
     assert json.loads(lines[0]) == {
-        "prompt": "2+2", "response": "<[9, 10]>", "label": "4", "reward": 1.0, "prompt_tokens": 2,
+        "prompt": "2+2", "response": "answer 10", "label": "4", "reward": 1.0, "prompt_tokens": 2,
         "response_tokens": 2, "parse_method": 2.0, "bad": None, "note": "4\u2028",
         "extracted_answer": "10", "extraction": "last number",
     }  # fmt: skip
