@@ -31,7 +31,8 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path)
     run_dir = parser.parse_args().run_dir
     evaluations = compared(run_dir)
-    result = summarize_run(run_dir, *evaluations)
+    # Of several datasets the first decides.
+    result = summarize_run(run_dir, evaluations[0], next(result for result in evaluations if "versus" in result))
     (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     (run_dir / "evals.html").write_text(page(evaluations), encoding="utf-8")
     draw(run_dir, result)
@@ -40,15 +41,13 @@ def main() -> None:
 
 
 def compared(run_dir: Path) -> list[dict]:
-    """The evaluations before and after, the second with its paired comparison (`versus`) against the first.
+    """The evaluations before and after, those after with their paired comparison (`versus`) against those before.
 
     Raises ValueError where one is missing, or they differ in problems or settings.
     """
     results = add_comparisons(read_results([run_dir / "evals" / f"{name}.json" for name in ("before", "after")]))
-    if len(results) != 2 or "versus" not in results[1]:
-        raise ValueError(
-            f"{run_dir}/evals: wanted before.json and after.json, one result each, of one mode and dataset"
-        )
+    if 2 * len([result for result in results if "versus" in result]) != len(results):
+        raise ValueError(f"{run_dir}/evals: wanted before.json and after.json of the same datasets and mode")
     return results
 
 

@@ -12,7 +12,7 @@ from rft.evals.files import read_results, regrade
 from rft.evals.prompts import digest
 from rft.evals.regression import averages, compare_files
 from rft.evaluation import graded, summarize, tree_digest
-from rft.runs.summary import agreement_with_loop, print_rest
+from rft.runs.summary import agreement_with_loop, compared, print_rest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "<|start|>user<|message|>sum {}<|end|><|start|>assistant"
@@ -203,6 +203,18 @@ def test_summary_of_a_run_says_where_loop_and_post_hoc_have_no_prompt_in_common(
     assert "in the loop and post hoc: not compared, no prompt is in both" in capsys.readouterr().out
     write_lines(tmp_path / "samples" / "eval_samples_step2.jsonl", [training_line(0, 0, 1.0)])
     assert agreement_with_loop(tmp_path, posthoc({0: 0}), 2) == {"problems": 1, "differences": []}
+
+
+def test_summary_compares_each_dataset_before_and_after(tmp_path):
+    (tmp_path / "evals").mkdir()
+    for name, right in (("before", {0: 1, 1: 2}), ("after", {0: 0, 1: 1})):
+        results = [posthoc(right, name) | {"dataset": dataset} for dataset in ("a.jsonl", "b.jsonl")]
+        (tmp_path / "evals" / f"{name}.json").write_text(json.dumps(results))
+    found = [(r["model"], r["dataset"], "versus" in r) for r in compared(tmp_path)]
+    assert found == [(m, d, m == "after") for m in ("before", "after") for d in ("a.jsonl", "b.jsonl")]
+    (tmp_path / "evals" / "after.json").write_text(json.dumps(results[:1]))
+    with pytest.raises(ValueError, match="of the same datasets"):
+        compared(tmp_path)
 
 
 def test_regression_command_tells_by_its_status(tmp_path, command):
