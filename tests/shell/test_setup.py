@@ -127,7 +127,7 @@ def patch_calls(checkout):
     return calls
 
 
-TOOLS = shlex.split("bash dirname basename date mkdir flock cat sha256sum df du awk grep cut rm ls")
+TOOLS = shlex.split("bash dirname basename date mkdir flock cat sha256sum df du awk grep cut rm ls realpath")
 
 
 def test_no_python_311(checkout, tmp_path):
