@@ -11,9 +11,9 @@ SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prun
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: test setup lint check unit overlay shell stack
+.PHONY: test setup lint check unit overlay shell evaluation stack
 
-test: setup lint check unit overlay shell stack
+test: setup lint check unit overlay shell evaluation stack
 
 setup:
 	$(call stage,bash -c '. launch/common.sh; setup_env' setup)
@@ -30,6 +30,11 @@ unit: setup
 overlay shell: setup
 	$(call pytest,tests/$@)
 
+# Alone: its engines live in its own process, and each keeps 1 GB of KV cache until that ends.
+EVALUATION := tests/stack/test_evaluation.py
+evaluation: setup
+	$(call pytest,$(EVALUATION))
+
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
 stack: setup
-	$(call pytest,tests/patches tests/stack --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15)
+	$(call pytest,tests/patches tests/stack --ignore $(EVALUATION) --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15)
