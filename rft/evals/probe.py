@@ -10,6 +10,7 @@ import torch
 
 PROMPTS, CONTINUATION, PROMPT_TOKENS = 4, 32, 1024
 AGREEMENT = 0.05  # mean |Δ| between engine and reference that bf16 may cause
+FLIPS = 0.2  # the same as a share of the effect: the larger it is, the more tokens bf16 sends to another expert
 BASE_AGREEMENT = 0.1  # the same for the base model, where quantised kernels add to it
 AUDIBLE = 3.0  # times the noise: from here on the adapter's effect can be measured, and must have the right size
 SIZE = (0.5, 1.5)  # engine's effect over reference's, by least squares
@@ -111,7 +112,8 @@ def require_served(
     reference_base, reference_served = reference
     wanted, found = reference_served - reference_base, served - base
     noise, mismatch = ((a - b).abs().mean().item() for a, b in ((base, reference_base), (served, reference_served)))
-    audible = wanted.abs().mean().item() > AUDIBLE * max(noise, 1e-4)
+    effect = wanted.abs().mean().item()
+    audible = effect > AUDIBLE * max(noise, 1e-4)
     size = ((found @ wanted) / (wanted @ wanted)).item() if audible else None
     record |= {
         "reference": "PEFT",
@@ -120,7 +122,7 @@ def require_served(
         "mismatch": mismatch,
         "effect_size": size,
     }
-    bound = max(AGREEMENT, 2 * noise)
+    bound = max(AGREEMENT, 2 * noise, FLIPS * effect)
     if noise > BASE_AGREEMENT:
         raise ValueError(
             f"probe: engine and transformers differ by {noise:.3f} nats on the base model, wanted at most "
