@@ -1,5 +1,7 @@
 """Random MXFP4 checkpoints in the exact shapes of gpt-oss, with a tokenizer that names token ids, and prompts.
 
+`--harmony` gives them gpt-oss's own vocabulary instead, the tiny shape too.
+
     python -m benchmarks.checkpoint --shape 20b --out DIR      13.8 GB, about 15 s where there is a GPU
 
 Weights are drawn so that signals keep their size through any number of layers (matrices 1/sqrt(inputs), embeddings
@@ -108,7 +110,9 @@ def write_prompts(path: Path, count: int, tokens: int, vocab_size: int, seed: in
     path.write_text("".join(json.dumps({"input": text, "label": "0"}) + "\n" for text in words))
 
 
-def ensure_checkpoint(directory: Path, shape: str, layers: int | None = None, weights: bool = True) -> Path:
+def ensure_checkpoint(
+    directory: Path, shape: str, layers: int | None = None, weights: bool = True, harmony: bool = False
+) -> Path:
     """The checkpoint of a shape in `directory`, made unless a whole one is there.
 
     Args:
@@ -116,15 +120,24 @@ def ensure_checkpoint(directory: Path, shape: str, layers: int | None = None, we
         shape: key of `SHAPES`.
         layers: fewer layers than the shape has.
         weights: False writes config and tokenizer only, for an engine that loads dummy weights.
+        harmony: gpt-oss's own tokenizer (`benchmarks.harmony_tokenizer`), whatever the shape.
     """
     if (directory / "config.json").is_file():
         return directory
     config, begin = shape_config(shape, layers), time.monotonic()
+    if harmony:
+        config |= {key: LARGE[key] for key in ("vocab_size", "eos_token_id", "pad_token_id")}
     partial = directory.with_name(directory.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     eos, pad = config["eos_token_id"], config["pad_token_id"]
-    build_tokenizer(config["vocab_size"], eos, pad).save_pretrained(partial)
+    if harmony:
+        from benchmarks.harmony_tokenizer import build_harmony_tokenizer  # bpe-openai is installed for tests only
+
+        tokenizer = build_harmony_tokenizer()
+    else:
+        tokenizer = build_tokenizer(config["vocab_size"], eos, pad)
+    tokenizer.save_pretrained(partial)
     (partial / "generation_config.json").write_text(json.dumps({"eos_token_id": eos, "pad_token_id": pad}))
     (partial / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     size = write_weights(partial, config) if weights else 0
@@ -197,8 +210,9 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--layers", type=int, help="fewer layers than the shape has")
+    parser.add_argument("--harmony", action="store_true", help="gpt-oss's own vocabulary and a Harmony template")
     args = parser.parse_args()
-    ensure_checkpoint(args.out, args.shape, args.layers)
+    ensure_checkpoint(args.out, args.shape, args.layers, harmony=args.harmony)
 
 
 if __name__ == "__main__":

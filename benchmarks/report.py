@@ -1,6 +1,5 @@
 """Results of a benchmark: one JSON and one markdown file, rewritten whole after every single measurement."""
 
-import json
 import os
 import shutil
 import time
@@ -13,6 +12,7 @@ import torch
 
 from benchmarks.gpu_memory import query
 from rft import overlay
+from rft.files import replace_json, replace_text
 from rft.runs.manifest import git_state, versions
 
 START = time.monotonic()
@@ -48,14 +48,8 @@ def save(out: Path, name: str, record: dict, body: str) -> None:
     commit = (record["commit"] or "unknown commit")[:12] + (" with local changes" if record["dirty"] else "")
     failed = [f"- **{part} failed**: {found['error']}" for part, found in record["parts"].items() if "error" in found]
     head = f"{record['started'][:10]}, {commit}, {', '.join(record['devices'])}; patched trees: {tree}"
-    _replace(out / f"{name}.json", json.dumps(record, indent=1) + "\n")
-    _replace(out / f"{name}.md", "\n\n".join([head, *(["\n".join(failed)] if failed else []), body]) + "\n")
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    partial.replace(path)
+    replace_json(out / f"{name}.json", record)
+    replace_text(out / f"{name}.md", "\n\n".join([head, *(["\n".join(failed)] if failed else []), body]) + "\n")
 
 
 @contextmanager

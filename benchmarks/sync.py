@@ -22,6 +22,7 @@ from benchmarks import ROOT, report
 from benchmarks.checkpoint import ensure_checkpoint, shape_config
 from benchmarks.ray_head import ray_head
 from benchmarks.report import log
+from rft.files import replace_json
 
 NAME = "sync"
 CASES = {
@@ -163,9 +164,7 @@ def main() -> int:
     if args.child:
 
         def keep(result: dict) -> None:
-            partial = out.with_suffix(".partial")
-            partial.write_text(json.dumps(result))
-            partial.replace(out)
+            replace_json(out, result)
 
         measure(CASES[args.child], work, keep)
         return 0

@@ -8,12 +8,12 @@ unless it is cached. Needs the optional extra: pip install 'rft[lm-eval]'.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from rft.evals import cli, harness
 from rft.evals.models import checked
+from rft.files import replace_json
 
 PROBES = ("Question: What is 17 + 25?\nAnswer:", "The capital of France is", "def add(a, b):\n", "2 + 2 = 4. 3 + 5 =")
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     results = measure(models, runs, args)
     show(results, runs)
     if args.output:
-        cli.write_whole(args.output, json.dumps(results, indent=1) + "\n")
+        replace_json(args.output, results)
     return 0
 
 

@@ -7,6 +7,7 @@ PREPARED=0                     # 1 once prepare_grpo has passed it
 GRPO_STATUS=0                  # of the training
 MEASURE_STATUS=0               # of the first part of measure_after that failed
 EVAL_DATASET=${EVAL_DATASET:-} # problems of the evaluations before and after; where empty, those in the loop
+EVAL_REFERENCE=${EVAL_REFERENCE:-} # of eval_posthoc's probe: cpu, cuda or none; where empty, its default
 RUN_INPUTS=()                  # model and data whose hashes go into run.json; those of the command where it is empty
 
 # experiment [OPENRLHF OPTION…]: a whole run on a model and data that are there. What is missing is said in seconds.
@@ -59,12 +60,13 @@ go_on_after() {
 
 # evaluate NAME MODEL: greedy accuracy, at the lengths of the rollouts, to evals/NAME.json.
 evaluate() {
-    local file datasets=() prompt_tokens response_tokens tensor_parallel
+    local file datasets=() reference=() prompt_tokens response_tokens tensor_parallel
     while read -r file; do datasets+=(--dataset "$file"); done < <(names_in "${EVAL_DATASET:-$(option --eval_dataset)}")
     prompt_tokens=$(option --prompt_max_len)
     response_tokens=$(option --generate_max_len)
     tensor_parallel=$(option --vllm_tensor_parallel_size)
-    run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" \
+    [[ -z $EVAL_REFERENCE ]] || reference=(--reference "$EVAL_REFERENCE")
+    run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" "${reference[@]}" \
         --max-prompt-tokens "$prompt_tokens" --max-tokens "$response_tokens" \
         --tensor-parallel-size "$tensor_parallel" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/$1.json"
 }

@@ -4,13 +4,11 @@ One file a stream; a stream is everything that decides a sample except prompt an
 parameters, engine. Its first line describes it, each further line is one sample. Verdicts are never stored.
 """
 
-import errno
-import fcntl
 import hashlib
 import json
-import os
 from pathlib import Path
 
+from rft.files import append_lines
 from rft.runs.metrics import read_jsonl
 
 Samples = dict[tuple[str, int], dict]  # (prompt digest, index) to its sample
@@ -48,31 +46,5 @@ def append(file: Path, header: dict, lines: list[dict]) -> None:
     Raises:
         OSError: the disk is full or the file cannot be written. The file is then as it was before, and can be read.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        size = _whole_lines(descriptor)
-        rows = lines if size else [header, *lines]
-        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        try:
-            written = os.write(descriptor, data)
-            if written != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
-        except OSError as error:
-            os.ftruncate(descriptor, size)
-            raise OSError(error.errno, os.strerror(error.errno), str(file)) from None
-    finally:
-        os.close(descriptor)
-
-
-def _whole_lines(descriptor: int) -> int:
-    """Cut what a kill left of a last line, and return the size in bytes."""
-    size = end = os.fstat(descriptor).st_size
-    while end and os.pread(descriptor, 1, end - 1) != b"\n":
-        block = os.pread(descriptor, min(end, 1 << 16), max(0, end - (1 << 16)))
-        place = block.rfind(b"\n")
-        end = end - len(block) + place + 1
-    if end != size:
-        os.ftruncate(descriptor, end)
-    return end
+    rows = (json.dumps(row) + "\n" for row in lines)
+    append_lines(file, "".join(rows), header=json.dumps(header) + "\n")

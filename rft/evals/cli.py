@@ -2,13 +2,12 @@
 
 import argparse
 import errno
-import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from rft.evaluation import MODES
+from rft.files import replace_json, replace_text
 
 
 def named_path(text: str) -> tuple[str, Path]:
@@ -93,24 +92,14 @@ def require_writable(args: argparse.Namespace) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write a file whole or not at all: the old one stays where the disk is full."""
-    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def report(results: list[dict], args: argparse.Namespace) -> None:
     """The table on the terminal, and the files that were asked for."""
     from rft.evals.table import print_results
 
     print_results(results)
     if args.output:
-        write_whole(args.output, json.dumps(results, indent=1) + "\n")
+        replace_json(args.output, results)
     if args.html:
         from rft.evals.page import page
 
-        write_whole(args.html, page(results))
+        replace_text(args.html, page(results))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import ray
 
-from rft.hooks.run_files import replace_json, run_dir
+from rft.files import replace_json
+from rft.hooks.run_files import run_dir
 from rft.runs.eval_names import probe_metric
 
 FILE = "best.json"

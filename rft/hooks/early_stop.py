@@ -8,8 +8,9 @@ import json
 import os
 from pathlib import Path
 
+from rft.files import append_lines, replace_json
 from rft.hooks.metrics import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
-from rft.hooks.run_files import append_line, forget_stop, replace_json, run_dir
+from rft.hooks.run_files import forget_stop, run_dir
 from rft.runs import disk
 from rft.runs.metrics import read_jsonl
 from rft.runs.rules import chosen, findings, judge
@@ -45,7 +46,7 @@ def decide(args, global_step: int) -> dict | None:
             action = "stop" if stops else "watch"
             decision = {"global_step": global_step, "rule": verdict.rule, "action": action, "level": verdict.level}
             decision |= {"reason": verdict.reason, "numbers": verdict.numbers}
-            append_line(place / DECISIONS_FILE, json.dumps(decision) + "\n")
+            append_lines(place / DECISIONS_FILE, json.dumps(decision) + "\n")
             print(f"{action}: {verdict.rule} ({verdict.level}) at step {global_step}: {verdict.reason}", flush=True)
         if stops:
             about = {"rule": verdict.rule, "reason": verdict.reason, "change": verdict.change}

@@ -6,7 +6,8 @@ import numbers
 import os
 from pathlib import Path
 
-from rft.hooks.run_files import append_line, forget_stop
+from rft.files import append_lines, replace_text
+from rft.hooks.run_files import forget_stop
 
 TRAINING_FILE = "training_metrics.jsonl"
 EVAL_FILE = "eval_metrics.jsonl"
@@ -52,7 +53,7 @@ def json_line(global_step: int, metrics: dict) -> str:
 def _append(filename: str, global_step: int, metrics: dict) -> None:
     directory = os.environ.get("METRICS_LOG_DIR")
     if directory:
-        append_line(Path(directory, filename), json_line(global_step, metrics))
+        append_lines(Path(directory, filename), json_line(global_step, metrics))
 
 
 def _rewind_file(path: Path, global_step: int) -> None:
@@ -67,6 +68,4 @@ def _rewind_file(path: Path, global_step: int) -> None:
         return
     with path.with_name(DISCARDED[path.name]).open("a") as discarded:
         discarded.writelines(line.rstrip("\n") + "\n" for line in later)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text("".join(kept))
-    partial.replace(path)
+    replace_text(path, "".join(kept))

@@ -5,6 +5,7 @@ import math
 import os
 from pathlib import Path
 
+from rft.files import replace_text
 from rft.grading import grade, open_channel
 
 EXTRACTION = {2.0: "boxed", 1.0: "last number", 0.0: "none"}
@@ -28,9 +29,7 @@ def write_samples(global_step: int, samples: list, tokenizer, kind: str = "sampl
         return
     path = Path(directory) / f"{kind}_step{global_step}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text("".join(sample_line(sample, tokenizer) for sample in samples), encoding="utf-8")
-    partial.replace(path)
+    replace_text(path, "".join(sample_line(sample, tokenizer) for sample in samples))
 
 
 def sample_line(sample, tokenizer) -> str:

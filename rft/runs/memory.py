@@ -6,12 +6,13 @@ Processes are recognised by `RFT_RUN_DIR` in their environment, since Ray's daem
 """
 
 import argparse
-import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+
+from rft.files import replace_json
 
 MARK = "RFT_RUN_DIR"
 INTERVAL_SECONDS = 2.0
@@ -27,10 +28,7 @@ def main() -> None:
         found = {pid: used for pid in marked_processes(str(run_dir)) if (used := proportional_bytes(pid))}
         if sum(found.values()) > peak:
             peak = sum(found.values())
-            record = {"peak_gb": peak / 1e9, "processes": len(found)}
-            partial = run_dir / "memory.json.partial"
-            partial.write_text(json.dumps(record) + "\n")
-            partial.replace(run_dir / "memory.json")
+            replace_json(run_dir / "memory.json", {"peak_gb": peak / 1e9, "processes": len(found)})
         time.sleep(INTERVAL_SECONDS)
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rft.files import replace_json
 from rft.runs.checks import (
     NO_GO,
     Line,
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     result = list(check_all(args, options.run_dir, ",".join(options.also_evaluated)))
     document = as_document(result, time.monotonic() - started)
     if options.run_dir.is_dir():
-        write(options.run_dir / "preflight.json", document)
+        replace_json(options.run_dir / "preflight.json", document)
     if options.json:
         print(json.dumps(document, indent=1))
     else:
@@ -129,12 +130,6 @@ def as_document(result: list[Line], seconds: float) -> dict:
     """What --json prints."""
     go = all(line.verdict != NO_GO for line in result)
     return {"go": go, "seconds": round(seconds, 2), "checks": [line._asdict() for line in result]}
-
-
-def write(path: Path, document: dict) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n")
-    partial.replace(path)
 
 
 def show(result: list[Line], document: dict) -> None:

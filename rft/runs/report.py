@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from rft.evals.page import environment
+from rft.files import replace_text
 from rft.runs import report_charts, report_config, report_samples, report_verdict
 from rft.runs.eval_names import problems_metric
 from rft.runs.report_data import Run, dicts, load, number
@@ -32,9 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     output = args.output or last / ("report.html" if len(args.runs) == 1 else "comparison.html")
     try:
         text = page(load_all(args.runs))
-        partial = output.with_name(f".{output.name}.partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(output)
+        replace_text(output, text)
     except (ValueError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
         return 2

@@ -186,6 +186,12 @@ def test_the_set_before_and_after_is_chosen_apart_from_the_one_in_the_loop(tmp_p
     assert option(training, "--eval_dataset") == "loop.jsonl"
 
 
+def test_the_reference_of_the_probe_can_be_left_out(tmp_path):
+    for environment, wanted in (({}, 0), ({"EVAL_REFERENCE": "none"}, 2)):
+        evaluations = [w for name, w in dry_run(BIG, tmp_path, **environment) if name == "eval_posthoc.py"]
+        assert sum(option(words, "--reference") == "none" for words in evaluations if "--reference" in words) == wanted
+
+
 def test_each_of_several_sets_is_evaluated(tmp_path):
     commands = dry_run(BIG, tmp_path, EVAL_DATASET="one.jsonl, two.jsonl")
     before = next(words for name, words in commands if name == "eval_posthoc.py")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rft.files import append_lines, replace_json
 from rft.hooks import early_stop
 from rft.hooks.metrics import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE, log_evaluation, log_training_step, rewind
-from rft.hooks.run_files import append_line, replace_json
 from rft.runs import disk
 from rft.runs.diagnose import diagnose
 from rft.runs.metrics import read_jsonl
@@ -99,13 +99,13 @@ def test_a_kill_at_any_byte_leaves_files_that_every_reader_opens(tmp_path_factor
     file.write_bytes(whole[:cut])
     complete = whole[:cut].count(b"\n")
     assert read_jsonl(file) == records[:complete]
-    append_line(file, '{"global_step": 10}\n')
+    append_lines(file, '{"global_step": 10}\n')
     assert read_jsonl(file) == [*records[:complete], {"global_step": 10}]
 
 
 def test_a_run_killed_at_any_byte_can_be_diagnosed_and_goes_on(run):
     """Every byte of the last line of each file."""
-    append_line(run / DECISIONS_FILE, json.dumps({"global_step": 6, "rule": "disk", "action": "watch"}) + "\n")
+    append_lines(run / DECISIONS_FILE, json.dumps({"global_step": 6, "rule": "disk", "action": "watch"}) + "\n")
     for name in (TRAINING_FILE, EVAL_FILE, DECISIONS_FILE):
         whole = (run / name).read_bytes()
         start = whole[:-1].rfind(b"\n") + 1
@@ -120,11 +120,11 @@ def test_a_run_killed_at_any_byte_can_be_diagnosed_and_goes_on(run):
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     file = tmp_path / "f.jsonl"
-    append_line(file, '{"a": 1}\n')
+    append_lines(file, '{"a": 1}\n')
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, content: write(descriptor, content[:4]))  # what still fitted
     with pytest.raises(OSError) as full:
-        append_line(file, '{"a": 2}\n')
+        append_lines(file, '{"a": 2}\n')
     assert full.value.errno == errno.ENOSPC
     assert file.read_text() == '{"a": 1}\n'
 

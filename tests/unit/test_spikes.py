@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rft.hooks import spikes
-from rft.hooks.spike_report import append_line, finite, prompt_hashes, tails_of, worst_tokens
+from rft.hooks.spike_report import append_record, finite, prompt_hashes, tails_of, worst_tokens
 from rft.runs.replay_spike import main
 from rft.runs.spike_bundle import compare, load_bundle
 
@@ -85,8 +85,8 @@ def test_finite_reaches_nested_values_and_leaves_the_rest():
 
 
 def test_lines_are_appended_whole(tmp_path):
-    append_line(tmp_path / "log.jsonl", {"a": math.nan})
-    append_line(tmp_path / "log.jsonl", {"a": 1})
+    append_record(tmp_path / "log.jsonl", {"a": math.nan})
+    append_record(tmp_path / "log.jsonl", {"a": 1})
     assert (tmp_path / "log.jsonl").read_text() == '{"a": null}\n{"a": 1}\n'
 
 

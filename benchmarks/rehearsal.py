@@ -1,0 +1,58 @@
+"""A launcher's whole run, from its checks to its report, on a random model of gpt-oss's exact shape and made-up sums.
+
+    python -m benchmarks.rehearsal --shape 20b --work DIR -- launch/train_grpo_20b.sh [OPENRLHF OPTION …]
+
+Needs no download and no network: what a cluster lacks, or a preset asks too much of it, shows before the checkpoint
+is there. Vocabulary and template are gpt-oss's own, so preflight compares real token ids; the reward is chance. RUN_DIR
+and the launcher's other variables are handed on; EVAL_REFERENCE is none, since random experts amplify rounding beyond
+what the probe of an evaluation allows (docs/benchmarks.md, parity).
+
+On a CPU: `--shape tiny`, RAY_ADDRESS of a cluster with logical GPUs, and the preset's GPU options overridden.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks import ROOT
+from benchmarks.checkpoint import SHAPES
+from rft.data.problems import problem_row
+
+PROBLEMS = {"sft_rl_pool.jsonl": 400, "probe_set_200_ood.jsonl": 32, "probe_set_1000_ood.jsonl": 64}
+REWARD = ROOT / "benchmarks" / "reward_length_parity.py"
+
+
+def write_problems(folder: Path, seed: int = 0) -> None:
+    """The launchers' files, of sums that differ everywhere."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sums = random.Random(seed).sample(range(10**6), sum(PROBLEMS.values()))
+    for name, count in PROBLEMS.items():
+        pairs = [divmod(sums.pop(), 1000) for _ in range(count)]
+        rows = [problem_row(f"What is {a} + {b}?", str(a + b), f"{name}/{a}+{b}", "rehearsal") for a, b in pairs]
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, required=True)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/rft-bench"), help="folder of checkpoint and problems")
+    parser.add_argument("launcher", type=Path, help="launch/train_grpo_….sh, after --")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="of OpenRLHF; they come last and win")
+    args = parser.parse_args()
+    work = args.work.resolve()
+    model, data = work / f"{args.shape}-harmony", work / "rehearsal"
+    # In a process of its own, which takes its share of the GPU with it.
+    make = [sys.executable, "-m", "benchmarks.checkpoint", "--shape", args.shape, "--harmony", "--out", str(model)]
+    subprocess.run(make, cwd=ROOT, check=True)
+    write_problems(data)
+    environment = {"EVAL_REFERENCE": "none"} | os.environ | {"MODEL": str(model), "DATA_ROOT": str(data)}
+    command = ["bash", str(args.launcher), "--remote_rm_url", str(REWARD), *args.options]
+    return subprocess.run(command, env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Files that a kill or a full disk leaves whole: replaced as a whole, or grown by whole lines. No dependencies."""
+
+import errno
+import fcntl
+import json
+import os
+from pathlib import Path
+
+BLOCK = 1 << 16
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Write a file whole or not at all: its former content stays where that fails."""
+    partial = file.with_name(f"{file.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def replace_json(file: Path, content: object) -> None:
+    """`replace_text` with indented JSON; the folder is made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(file, json.dumps(content, indent=1) + "\n")
+
+
+def append_lines(file: Path, lines: str, header: str = "") -> None:
+    """Append whole lines, each with its newline, by a single write under a lock: several processes may append.
+
+    A torn tail that a kill has left is cut off first, or it would become a broken line in the middle of the file.
+
+    Args:
+        header: lines that come first where the file is new or empty.
+
+    Raises:
+        OSError: the disk is full or the file cannot be written; it is as before then.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        size = _cut_torn_tail(descriptor)
+        data = (lines if size else header + lines).encode()
+        try:
+            if os.write(descriptor, data) < len(data):  # what still fitted was written, and no error raised
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            os.ftruncate(descriptor, size)
+            raise OSError(error.errno, os.strerror(error.errno), str(file)) from None
+    finally:
+        os.close(descriptor)
+
+
+def _cut_torn_tail(descriptor: int) -> int:
+    """Cut what a kill left of a last line, and return the size in bytes."""
+    size = end = os.fstat(descriptor).st_size
+    while end and os.pread(descriptor, 1, end - 1) != b"\n":
+        block = os.pread(descriptor, min(end, BLOCK), max(0, end - BLOCK))
+        end += block.rfind(b"\n") + 1 - len(block)
+    if end != size:
+        os.ftruncate(descriptor, end)
+    return end

@@ -1,0 +1,56 @@
+"""Parts of the rehearsal on a random model: gpt-oss's own vocabulary, problems that preflight accepts, a reward."""
+
+import json
+
+import pytest
+
+from benchmarks.harmony_tokenizer import build_harmony_tokenizer
+from benchmarks.rehearsal import PROBLEMS, write_problems
+from benchmarks.reward_length_parity import reward_func
+from rft.data.check import check_file, shared_faults
+from rft.runs.checks import GO, harmony
+
+CHAT = [{"role": "user", "content": "Put the final answer within \\boxed{}.\nWhat is 12345 + 67?"}]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_harmony_tokenizer()
+
+
+def test_vocabulary_is_that_of_openai_harmony(tokenizer):
+    encoding = harmony.load_encoding()
+    texts = [
+        "Hello, world! I'll be there at 12345.\n\n\\boxed{42}",
+        "HTTPServer's won'T DON'T camelCase Über naïve straße ДОМ дом",
+        "   spaces\t\n x=1/2\r\n//  \n\n",
+        "<|start|>assistant<|channel|>final<|message|>7<|return|>",
+        "日本語のテキスト 🙂 عربى ९९९९",
+    ]
+    for text in texts:
+        found = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert found == encoding.encode(text, allowed_special="all")
+        assert tokenizer.decode(found) == text
+    assert len(tokenizer) == 201088 and (tokenizer.eos_token_id, tokenizer.pad_token_id) == (200002, 199999)
+
+
+def test_preflight_compares_its_token_ids(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    (line,) = harmony.check_harmony(tmp_path, harmony.load_tokenizer(tmp_path), CHAT)
+    assert line.verdict == GO and line.measured.endswith("token ids equal openai-harmony's")
+
+
+def test_problems_are_sound_and_shared_by_no_two_files(tmp_path):
+    write_problems(tmp_path)
+    hashes = {}
+    for name, count in PROBLEMS.items():
+        faults, hashes[tmp_path / name] = check_file(tmp_path / name)
+        assert not faults and len((tmp_path / name).read_text().splitlines()) == count
+    assert list(shared_faults(hashes)) == []
+    row = json.loads((tmp_path / "sft_rl_pool.jsonl").read_text().splitlines()[0])
+    assert eval(row["input"][0]["content"].split("What is ")[1].rstrip("?")) == int(row["label"])
+
+
+def test_reward_counts_the_characters_of_the_response():
+    found = reward_func(["ab12", "ab123"], ["ab", "ab"], ["0", "0"])
+    assert found["rewards"].tolist() == [1.0, 0.0] and found["extra_logs"]["characters"].tolist() == [2.0, 3.0]
