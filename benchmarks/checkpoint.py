@@ -74,6 +74,7 @@ def shape_config(shape: str, layers: int | None = None, experts: int | None = No
         "swiglu_limit": 7.0,
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
+        "transformers_version": "4.55.0.dev0",  # without it transformers takes a large vocabulary for Mistral's
         "use_cache": True,
     }  # fmt: skip
 
