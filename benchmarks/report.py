@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import torch
-
 from benchmarks.gpu_memory import query
 from rft import overlay
 from rft.files import replace_json, replace_text
@@ -28,6 +26,8 @@ def describe() -> dict:
 
     `RFT_COMMIT` names the commit where the files came without their repository.
     """
+    import torch  # seconds, and most who log need none of it
+
     devices = query("--query-gpu=name") if shutil.which("nvidia-smi") else []
     state = git_state()
     return {

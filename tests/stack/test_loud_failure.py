@@ -1,5 +1,6 @@
-"""Real runs of the launcher whose processes are killed in the middle of training: each must end at once and say why."""
+"""Real runs whose processes are killed in the middle of training: each ends at once, says why; one is gone on with."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,72 +8,107 @@ import time
 from pathlib import Path
 
 import pytest
+from direct import kill, log_of, start
 
+from rft.hooks.metrics import TRAINING_FILE
 from rft.runs.memory import marked_processes
+from rft.runs.metrics import read_jsonl
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = "ray::PolicyModelActor.fit"  # Ray's workers show in their title what they do
+LAUNCH = ("bash", "launch/train_grpo_tiny.sh", "--max_samples", "128", "--save_steps", "1")  # 4 steps
 
 
-def test_a_killed_process_ends_the_run_and_is_named(tmp_path):
+def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_path):
     """vLLM's EngineCore is no actor, and idles while the policy trains."""
-    pids, last = kill(tmp_path, "VLLM::EngineCore")
+    run_dir, output = tmp_path / "run", tmp_path / "out"
+    launcher = launch(run_dir, output)
+    try:
+        pids, last = fell(run_dir, launcher, output, "VLLM::EngineCore", after="checkpoints/_actor/latest")
+    finally:
+        end(launcher)
     assert "error: EngineCore of vLLM engine 0 died" in last
     assert f"pid {pids[0]} on " in last and "SIGKILL" in last
+    assert last[last.index("error: ") :] in tail(output.read_text()), "the terminal shows what the log holds"
+    logs = last.split("read the end of ")[1].split(",")[0]
+    assert list(Path("/").glob(logs.lstrip("/"))), "the log that the message names must be there"
+    assert not (run_dir / "adapter").exists()
+
+    trained = [record["global_step"] for record in read_jsonl(run_dir / TRAINING_FILE)]
+    launcher = launch(run_dir, output, "--load_checkpoint")
+    try:
+        assert launcher.wait(timeout=900) == 0, output.read_text()[-4000:]
+    finally:
+        end(launcher)
+    steps = [record["global_step"] for record in read_jsonl(run_dir / TRAINING_FILE)]
+    assert 1 <= len(trained) < 4 and steps == [1, 2, 3, 4]
+    manifest, former = (json.loads((run_dir / name).read_text()) for name in ("run.json", "run_1.json"))
+    assert manifest["resumes"] == former["started"] and manifest["inputs"] == former["inputs"]
+    result = json.loads((run_dir / "result.json").read_text())
+    assert result["steps"] == 4 and result["loop"]["differences"] == [] and result["after"]["n"] == 256
+    assert (run_dir / "report.html").is_file() and marked_processes(str(run_dir)) == []
 
 
-def test_a_killed_rank_ends_the_run_though_the_other_waits_for_it(tmp_path):
-    pids, last = kill(tmp_path, "ray::PolicyModelActor")
-    assert "error: policy rank " in last and "(PolicyModelActor) died" in last
-    assert f"found:  pid {pids[0]} on " in last
+@pytest.mark.parametrize(
+    ("victims", "named"),
+    [
+        (["ray::PolicyModelActor"], ["policy rank "]),
+        (["ray::PPOTrainer", "ray::LLMRayActor"], ["trainer (PPOTrainer)", "vLLM engine 0 (LLMRayActor)"]),
+    ],
+    ids=["a rank that the other waits for", "trainer and engine, whose EngineCore is an orphan then"],
+)
+def test_killed_actors_end_the_run_and_leave_nothing(victims, named, checkpoint, tmp_path):
+    run_dir = tmp_path / "run"
+    process = start(run_dir, checkpoint, "--actor_num_gpus_per_node", "2", "--num_episodes", "100")
+    try:
+        pids, last = fell(run_dir, process, run_dir.with_suffix(".log"), *victims)
+    finally:
+        kill(run_dir, process)
+    assert all(name in last for name in named), last
+    assert all(f"pid {pid} on " in last for pid in pids), last
+    assert not (run_dir / "saved").exists()
+    assert "error: " in log_of(run_dir)
 
 
-def test_killed_actors_end_the_run_and_leave_no_orphan(tmp_path):
-    """The engine's actor cannot end its EngineCore any more, which then belongs to nobody."""
-    pids, last = kill(tmp_path, "ray::PPOTrainer", "ray::LLMRayActor")
-    assert "trainer (PPOTrainer)" in last and f"pid {pids[0]} on " in last
-    assert "vLLM engine 0 (LLMRayActor)" in last and f"pid {pids[1]} on " in last
+def launch(run_dir: Path, output: Path, *options: str) -> subprocess.Popen:
+    """The tiny launcher in the background, with what a resume needs."""
+    of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "DRY_RUN")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)}
+    environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": "cpu", "RESUMABLE": "1"}
+    with output.open("wb") as out:
+        return subprocess.Popen([*LAUNCH, *options], cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
 
 
-def kill(place: Path, *victims: str) -> tuple[list[int], str]:
-    """Launch a run, kill one process of each title while the policy trains, and check how it ends.
+def end(launcher: subprocess.Popen) -> None:
+    if launcher.poll() is None:
+        launcher.terminate()  # it stops what it started; a SIGKILL would leave it
+        launcher.wait(timeout=120)
+
+
+def fell(
+    run_dir: Path, process: subprocess.Popen, output: Path, *victims: str, after: str = "."
+) -> tuple[list[int], str]:
+    """Kill one process of each title while the policy trains, once the file `after` is there, and see how the run ends.
 
     Returns:
         The ids of the killed processes, and the last 15 lines of the training's log.
     """
-    run_dir, output = place / "run", place / "out"
-    of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "DRY_RUN")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)}
-    environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": "cpu"}
-    command = ["bash", "launch/train_grpo_tiny.sh", "--max_samples", "1024", "--actor_num_gpus_per_node", "2"]
-    with output.open("wb") as out:
-        launcher = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
-    try:
-        deadline = time.monotonic() + 1500
-        while not (pids := training_processes(run_dir, victims)):
-            assert launcher.poll() is None and time.monotonic() < deadline, output.read_text()[-4000:]
-            time.sleep(0.05)
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        start = time.monotonic()
-        code = launcher.wait(timeout=300)
-        seconds = time.monotonic() - start
-    finally:
-        if launcher.poll() is None:
-            launcher.terminate()  # it stops what it started; a SIGKILL would leave it
-            launcher.wait(timeout=120)
+    deadline = time.monotonic() + 1500
+    while not ((run_dir / after).exists() and (pids := training_processes(run_dir, victims))):
+        assert process.poll() is None and time.monotonic() < deadline, output.read_text()[-4000:]
+        time.sleep(0.05)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    begin = time.monotonic()
+    code = process.wait(timeout=300)
+    seconds = time.monotonic() - begin
     print(f"{', '.join(victims)}: {seconds:.1f} s from the kill to the exit")
     assert code == 1
     assert seconds < 60
     assert marked_processes(str(run_dir)) == []
-    assert not (run_dir / "adapter").exists()
-    last = tail(run_dir / "train.log")
-    error = last[last.index("error: ") :]
-    assert error in tail(output), "the terminal shows what the log holds"
-    logs = error.split("read the end of ")[1].split(",")[0]
-    assert list(Path("/").glob(logs.lstrip("/"))), "the log that the message names must be there"
-    return pids, last
+    log = run_dir / "train.log"
+    return pids, tail((log if log.exists() else output).read_text())
 
 
 def training_processes(run_dir: Path, prefixes: tuple[str, ...]) -> list[int]:
@@ -87,5 +123,5 @@ def training_processes(run_dir: Path, prefixes: tuple[str, ...]) -> list[int]:
     return [pids[-1] for pids in found[1:]] if all(found) else []
 
 
-def tail(log: Path) -> str:
-    return "\n".join(log.read_text().splitlines()[-15:])
+def tail(text: str) -> str:
+    return "\n".join(text.splitlines()[-15:])

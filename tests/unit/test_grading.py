@@ -366,7 +366,6 @@ def test_response_of_a_query_without_its_prompt_is_an_error():
 
 def test_floods_are_graded_in_linear_time():
     """Floods of `benchmarks.grading`; a quadratic step takes minutes, a slow machine has fifty times the usual time."""
-    pytest.importorskip("torch")  # the package of benchmarks imports it
     from benchmarks.grading import FLOODS, flood_texts
 
     for name, text in flood_texts():
