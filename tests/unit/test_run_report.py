@@ -507,11 +507,12 @@ def test_command_writes_beside_the_run_and_refuses_bad_input_with_one_message(ma
     one, two = make("a"), make("b")
     assert report.main([str(one)]) == 0 and (one / "report.html").is_file()
     assert report.main([str(one), str(two)]) == 0 and (two / "comparison.html").is_file()
+    assert report.main([str(one), "--output", str(tmp_path / "new" / "x.html")]) == 0
     for arguments, message in (
         ([str(tmp_path / "absent")], "no such directory"),
         ([str(tmp_path)], "nothing of a run in it"),
         ([str(one), str(one)], "twice"),
-        ([str(one), "--output", str(tmp_path / "no" / "x.html")], "No such file"),
+        ([str(one), "--output", str(one / "report.html" / "x.html")], "File exists"),
     ):
         capsys.readouterr()
         assert report.main(arguments) == 2
