@@ -1,4 +1,4 @@
-"""What the tests of the preflight share: the tiny launcher's options, and how a line of the page is judged."""
+"""What the tests of the preflight share: options of two launches, gpt-oss's sizes, how a line of the page is judged."""
 
 from argparse import Namespace
 
@@ -10,6 +10,18 @@ TINY = (
     "--prompt_data P.jsonl --label_key label --remote_rm_url R.py --advantage_estimator group_norm --init_kl_coef 0 "
     "--rollout_batch_size 32 --n_samples_per_prompt 8 --micro_rollout_batch_size 64 --train_batch_size 256 "
     "--micro_train_batch_size 64 --actor_learning_rate 3e-3"
+)
+
+CONFIG_20B = {
+    "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_local_experts": 32,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "num_hidden_layers": 24,
+    "vocab_size": 201088, "max_position_embeddings": 131072, "quantization_config": {"quant_method": "mxfp4"},
+}  # fmt: skip
+CONFIG_120B = CONFIG_20B | {"num_local_experts": 128, "num_hidden_layers": 36}
+EIGHT_GPUS = (
+    "--actor_num_gpus_per_node 4 --vllm_num_engines 2 --vllm_tensor_parallel_size 2 --vllm_gpu_memory_utilization 0.85 "
+    "--lora_rank 32 --prompt_max_len 1024 --generate_max_len 4096 --rollout_batch_size 16 --train_batch_size 16 "
+    "--micro_train_batch_size 1 --micro_rollout_batch_size 1"
 )
 
 

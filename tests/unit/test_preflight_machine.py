@@ -1,0 +1,137 @@
+"""Preflight: patches, versions, ports, Ray, the accounts and git."""
+
+import importlib.metadata
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from preflight_options import options, refused, verdicts
+
+from rft.runs.checks import GO, NO_GO, WARN, machine, software
+
+
+def test_patches_and_nodes(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RFT_RAY_LOGS", raising=False)
+    found = software.check_nodes()
+    assert found[0].measured == "this machine only"
+    with socket.socket() as sock:  # bound and not listening: refused at once
+        sock.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{sock.getsockname()[1]}")
+        refused(software.check_nodes(), "no Ray cluster answers", "ray start --head")
+        refused(machine.check_ray(Path("run")), "nothing answers", "unset RAY_ADDRESS")
+        monkeypatch.setenv("RFT_RAY_LOGS", "x")
+        assert software.check_nodes()[0].measured == "this machine only"
+
+
+def test_an_unpatched_tree_is_refused(tmp_path, monkeypatch):
+    """In an environment without the packages, the check is what it would be after a reinstallation."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    found = software.check_patches()
+    assert found[0].verdict == NO_GO and found[0].measured
+
+
+def test_versions(tmp_path):
+    assert software.check_versions()[0].verdict in (GO, WARN)
+    lock = tmp_path / "cpu.txt"
+    version = importlib.metadata.version("transformers")
+    lock.write_text(f"transformers=={version} \\\n    --hash=sha256:00\nray==0.1\nnot-there==1.0\n")
+    found = software.check_versions(lock)
+    refused(found, f"ray {importlib.metadata.version('ray')} (wanted 0.1)", "uv pip install")
+    refused(found, "not-there missing (wanted 1.0)", "-r requirements/cpu.txt", WARN)
+    lock.write_text(f"transformers=={version}\n")
+    assert software.check_versions(lock)[0].measured == "1 packages as in requirements/cpu.txt"
+    found = software.installed_versions()
+    for name in ("torch", "openrlhf", "transformers", "deepspeed", "ray", "peft", "typing-extensions"):
+        assert found[name] == importlib.metadata.version(name)
+    assert software.same_version("2.10.0+cu128", "2.10.0") and not software.same_version("2.10.1", "2.10.0")
+
+
+def test_ports(monkeypatch):
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    assert verdicts(machine.check_ports()) == {GO}
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        sock.listen()
+        monkeypatch.setenv("MASTER_PORT", str(sock.getsockname()[1]))
+        refused(machine.check_ports(), "is taken", "unset MASTER_PORT")
+    monkeypatch.setattr(machine, "PORTS_WANTED", 70_000)
+    refused(machine.check_ports(), "about 70000 wanted", "sysctl")
+
+
+def test_another_ray_cluster_is_a_warning(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RFT_RAY_LOGS", raising=False)
+    before = machine.ray_heads()
+    process = subprocess.Popen(["/opt/ray/gcs/gcs_server", "60"], executable="/bin/sleep", env={})
+    ours = subprocess.Popen(
+        ["/opt/ray/gcs/gcs_server", "60"], executable="/bin/sleep", env={"RFT_RUN_DIR": str(tmp_path)}
+    )
+    try:
+        while not Path(f"/proc/{ours.pid}/environ").read_bytes():  # the kernel fills it in after exec has begun
+            time.sleep(0.01)
+        found = machine.check_ray(tmp_path)
+        pids = found[0].measured.partition("process ")[2].partition(")")[0].split(", ")
+        assert found[0].verdict == WARN and str(process.pid) in pids and str(ours.pid) not in pids
+        assert f"ps -p {sorted([*before, process.pid])[0]}" in found[0].repair or before
+    finally:
+        for started in (process, ours):
+            started.kill()
+            started.wait()
+
+
+def test_offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
+    assert verdicts(machine.check_offline()) == {GO}
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE")
+    refused(machine.check_offline(), "TRANSFORMERS_OFFLINE off", "export TRANSFORMERS_OFFLINE=1", WARN)
+
+
+def test_wandb(monkeypatch, tmp_path):
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert machine.check_wandb(options())[0].measured == "not used"
+    args = options("--use_wandb true")
+    if importlib.util.find_spec("wandb") is None:
+        refused(machine.check_wandb(args), "not installed", "uv pip install wandb")
+        (tmp_path / "wandb.py").write_text("")
+        monkeypatch.syspath_prepend(tmp_path)
+    refused(machine.check_wandb(args), "online, without a key", "WANDB_MODE=offline")
+    secret = "0123456789" * 4
+    found = machine.check_wandb(options(f"--use_wandb {secret}"))
+    refused(found, "the key stands in the command line", "WANDB_API_KEY", WARN)
+    assert secret not in str(found)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert verdicts(machine.check_wandb(args)) == {GO}
+    monkeypatch.delenv("WANDB_MODE")
+    (tmp_path / ".netrc").write_text("broken\n")
+    assert verdicts(machine.check_wandb(args)) == {NO_GO}
+    (tmp_path / ".netrc").write_text(f"machine api.wandb.ai\n  login user\n  password {secret}\n")
+    found = machine.check_wandb(args)
+    assert verdicts(found) == {GO} and secret not in str(found)
+
+
+def test_git(tmp_path):
+    refused(machine.check_git(tmp_path), "no checkout", "git clone", WARN)
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+
+    def run(*words: str) -> None:
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+    run("init")
+    (tmp_path / "file").write_text("a")
+    run("add", ".")
+    run("commit", "-m", "first")
+    refused(machine.check_git(tmp_path), "has no tag", "git tag attempt-XX-start", WARN)
+    run("tag", "attempt-01-start")
+    found = machine.check_git(tmp_path)
+    assert verdicts(found) == {GO} and found[0].measured.endswith(", attempt-01-start")
+    (tmp_path / "file").write_text("b")
+    refused(machine.check_git(tmp_path), "1 uncommitted changes", "git commit", WARN)

@@ -1,0 +1,166 @@
+"""Preflight: disks, GPU memory and host memory against what a run will take."""
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from preflight_options import CONFIG_20B, CONFIG_120B, EIGHT_GPUS, options, refused, verdicts
+
+from rft.runs import preflight
+from rft.runs.checks import GO, WARN, disk, gigabytes, memory, model
+from rft.runs.checks.data import Prompts
+
+
+def test_disk(tmp_path, checkpoint):
+    place = f"--pretrain {checkpoint} --save_path {tmp_path}/new/adapter --ckpt_path {tmp_path}/ckpt"
+    found = disk.check_disk(options(f"{place} --save_steps 5"), CONFIG_20B, tmp_path / "run", 768, 0)
+    assert verdicts(found) <= {GO, WARN} and len(found) == 1 and not (tmp_path / "new").exists()
+    huge = options(f"{place} --lora_rank 0 --save_steps 1 --max_ckpt_num 100")
+    refused(disk.check_disk(huge, CONFIG_120B, tmp_path / "run", 768, 0), "checkpoints ", "--max_ckpt_num 1")
+
+
+def test_samples_that_fit_only_when_short_are_a_warning(tmp_path, checkpoint):
+    place = f"--pretrain {checkpoint} --save_path {tmp_path}/a --ckpt_path {tmp_path}/c --disable_ds_ckpt"
+    args = options(f"{place} --save_steps 1 --generate_max_len 100000000")
+    refused(disk.check_disk(args, CONFIG_20B, tmp_path, 768, 0), "only for shorter", "a higher --save_steps", WARN)
+
+
+def test_a_small_disk_is_refused_by_its_name(tmp_path, checkpoint, monkeypatch):
+    """/dev/shm is a file system of its own on every Linux: what it lacks is not counted against the others."""
+    shm, free = Path("/dev/shm"), os.statvfs("/dev/shm")
+    if shm.stat().st_dev == tmp_path.stat().st_dev or not os.access(shm, os.W_OK):
+        pytest.skip("no file system of its own")
+    steps = free.f_bavail * free.f_frsize // disk.BYTES_A_STEP  # half of what would fill it twice
+    monkeypatch.setenv("METRICS_LOG_DIR", str(shm))
+    args = options(f"--pretrain {checkpoint} --save_path {tmp_path} --ckpt_path {tmp_path} --num_episodes {steps}")
+    refused(disk.check_disk(args, CONFIG_20B, tmp_path, 64, 0), "to write at /dev/shm (metrics", "--max_ckpt_num")
+
+
+def test_what_is_planned(tmp_path, checkpoint, monkeypatch):
+    monkeypatch.setenv("SAMPLES_LOG_DIR", str(tmp_path / "samples"))
+    monkeypatch.delenv("METRICS_LOG_DIR", raising=False)
+    args = options(f"--pretrain {checkpoint} --lora_rank 32 --save_steps 6 --max_ckpt_num 2 --save_hf_ckpt")
+    sizes = {name: size for name, _, size in disk.planned(args, CONFIG_20B, tmp_path, 768, 0)}
+    adapter = 2 * model.lora_parameters(args, CONFIG_20B)
+    tokenizer = (checkpoint / "tokenizer.json").stat().st_size
+    assert sizes["final weights"] == adapter + tokenizer
+    # 24 steps make four checkpoints; two are kept and a third stands beside them while it is written
+    assert sizes["checkpoints"] == 3 * (7 * adapter) + 3 * (adapter + tokenizer)
+    assert sizes["samples"] == 4 * 256 * (160 * disk.BYTES_A_TOKEN + disk.BYTES_A_SAMPLE)
+    args.eval_dataset, args.eval_steps = "E.jsonl", 6  # a new best stands beside the former one while it is written
+    kept = {name: size for name, _, size in disk.planned(args, CONFIG_20B, tmp_path, 768, 0)}["checkpoints"]
+    assert kept == sizes["checkpoints"] + 2 * (adapter + tokenizer)
+    without = {n: s for n, _, s in disk.planned(options(f"--pretrain {checkpoint}"), CONFIG_20B, tmp_path, 768, 0)}
+    assert without["checkpoints"] == without["samples"] == 0
+
+
+def test_places_that_cannot_be_written_to(tmp_path, checkpoint):
+    place = next((p for p in ("/proc/sys", "/sys", "/") if not os.access(p, os.W_OK)), None)
+    if place is None:
+        pytest.skip("everything can be written to")
+    args = options(f"--pretrain {checkpoint} --save_path {place}/new")
+    refused(disk.check_disk(args, CONFIG_20B, tmp_path, 64, 0), f"{place} cannot be written to", f"chmod u+w {place}")
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Put an nvidia-smi on PATH that prints these lines."""
+
+    def install(*rows: str, status: int = 0):
+        program = tmp_path / "bin" / "nvidia-smi"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text("#!/bin/sh\n" + "".join(f"echo '{row}'\n" for row in rows) + f"exit {status}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+
+    monkeypatch.delenv("RFT_STACK", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return install
+
+
+def test_gpus_are_read_from_nvidia_smi(nvidia_smi, monkeypatch):
+    nvidia_smi("0, 80000, 81559, NVIDIA H100", "1, 500, 81559, NVIDIA H100")
+    assert [gpu["free"] for gpu in memory.read_gpus()] == [80000 * 2**20, 500 * 2**20]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert len(memory.read_gpus()) == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5d3f0c1a")
+    assert len(memory.read_gpus()) == 2
+    nvidia_smi("No devices were found", status=6)
+    assert memory.read_gpus() is None
+    monkeypatch.setenv("RFT_STACK", "cpu")
+    nvidia_smi("0, 80000, 81559, NVIDIA H100")
+    assert memory.read_gpus() is None
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_hidden_gpus_are_none_to_place_anything_on(nvidia_smi, monkeypatch, tmp_path, checkpoint, hidden):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    nvidia_smi("0, 80000, 81559, NVIDIA H100", "1, 80000, 81559, NVIDIA H100")
+    args = options(f"--pretrain {checkpoint} --save_path {tmp_path}/a --ckpt_path {tmp_path}/c")
+
+    def devices() -> list:
+        found = preflight.check_resources(args, CONFIG_20B, tmp_path, Prompts([], 64, 0, []))
+        return [line for line in found if line.name == "devices"]
+
+    assert verdicts(devices()) == {GO}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert memory.read_gpus() == []
+    refused(devices(), "2 GPUs wanted, 0 here", "--colocate_all_models")
+
+
+def gpus(free_gb: float, total_gb: float = 85.5) -> list[dict]:
+    return [{"free": free_gb * 1e9, "total": total_gb * 1e9, "name": "GPU"}] * 8
+
+
+def weights_of(path: Path, size: float) -> Path:
+    """A directory with a sparse file of so many bytes as its weights."""
+    path.mkdir()
+    with (path / "model.safetensors").open("wb") as stream:
+        stream.truncate(int(size))
+    return path
+
+
+def test_gpu_memory_of_the_real_sizes(tmp_path):
+    small = f"{EIGHT_GPUS} --pretrain {weights_of(tmp_path / 'small', 13.8e9)}"
+    large = f"{EIGHT_GPUS} --pretrain {weights_of(tmp_path / 'large', 65e9)}"
+    assert memory.check_gpu_memory(options(small), CONFIG_20B, None)[0].measured == "skipped: no GPU"
+    assert verdicts(memory.check_gpu_memory(options(small), CONFIG_20B, gpus(85))) == {GO}
+    refused(memory.check_gpu_memory(options(small), CONFIG_20B, gpus(30)), "engine", "end what uses the GPU")
+    refused(memory.check_gpu_memory(options(large), CONFIG_120B, gpus(85)), "actor: about", "--offload --adam_offload")
+    offloaded = options(f"{large} --offload --adam_offload")
+    assert verdicts(memory.check_gpu_memory(offloaded, CONFIG_120B, gpus(85))) == {GO}
+    narrow = options(f"{large} --offload --adam_offload --vllm_gpu_memory_utilization 0.4")
+    refused(memory.check_gpu_memory(narrow, CONFIG_120B, gpus(85)), "no room for a KV cache", "tensor_parallel_size")
+    shared = options(f"{small} --colocate_all_models --actor_num_gpus_per_node 4")
+    refused(memory.check_gpu_memory(shared, CONFIG_20B, gpus(85)), "actor + engine", "--micro_train_batch_size 1")
+    reference = options(f"{small} --init_kl_coef 0.1 --separate_reference_model --ref_num_gpus_per_node 1")
+    refused(
+        memory.check_gpu_memory(reference, CONFIG_20B, gpus(45)), "reference: about 49.6 GB", "--ref_reward_offload"
+    )
+
+
+def test_actor_estimate_is_the_measured_peak():
+    """docs/benchmarks.md, whole loop on one H200: 54.4 and 62.6 GiB with micro-batches of 2 and 4 x 1,088 tokens."""
+    shape = "--lora_rank 32 --prompt_max_len 64 --generate_max_len 1024 --micro_rollout_batch_size 2"
+    for micro, measured in ((2, 54.4), (4, 62.6)):
+        estimate = memory.actor_bytes(options(f"{shape} --micro_train_batch_size {micro}"), CONFIG_20B) / 2**30
+        assert math.isclose(estimate, measured, rel_tol=0.05)
+
+
+def test_host_memory(monkeypatch):
+    monkeypatch.delenv("DS_ACCELERATOR")
+    args = options(EIGHT_GPUS)
+    refused(memory.check_host_memory(args, CONFIG_20B, 100 * 10**9), "about 167.3 GB", "more memory")
+    assert verdicts(memory.check_host_memory(args, CONFIG_20B, 500 * 10**9)) == {GO}
+    assert verdicts(memory.check_host_memory(options(), {**CONFIG_20B, "num_hidden_layers": 0})) == {GO}
+
+
+def test_a_meminfo_without_the_number_is_an_error(tmp_path):
+    (tmp_path / "meminfo").write_text("MemTotal: 5 kB\n")
+    with pytest.raises(ValueError, match="no MemAvailable"):
+        memory.available_memory(str(tmp_path / "meminfo"))
+
+
+def test_sizes_read_well():
+    assert [gigabytes(n) for n in (12, 1500, 31.9e6, 41.83e9)] == ["12 B", "1.5 kB", "31.9 MB", "41.8 GB"]
