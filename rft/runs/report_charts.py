@@ -11,6 +11,7 @@ from rft.stats import wilson_interval
 WIDTH, HEIGHT = 340, 150
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 8, 20
 POINTS = 400  # raw points of one curve in the page; of more, the lowest and highest of each stretch stay
+FLAT = 1e-5  # of a value: what varies less is rounding, and its axis would have labels of nine digits
 TIERS = {1: "Tier 1: does it learn", 2: "Tier 2: is it stable", 3: "Tier 3: does it collapse"}
 PASS_AT_1 = ("_pass1", "_pass@1")
 
@@ -151,7 +152,8 @@ def domain(values: list[float], band, log: bool) -> tuple[float, float]:
             low, high = min(low, bound), max(high, bound)
     if log:
         return low / 1.2, high * 1.2
-    pad = 0.06 * (high - low) or 0.1 * abs(high) or 0.5
+    flat = high - low < FLAT * max(abs(low), abs(high))
+    pad = (0 if flat else 0.06 * (high - low)) or 0.1 * abs(high) or 0.5
     return (low if low == 0 else low - pad), high + pad
 
 

@@ -69,6 +69,12 @@ def test_charts_hold_every_value_and_the_broken_bound(values, band):
         assert drawn["band"]["top"] + drawn["band"]["height"] <= bottom + 1.6
 
 
+def test_rounding_noise_is_drawn_flat_with_short_labels():
+    drawn = report_charts.chart("x", [[(1, 0.93541437), (2, 0.93541443), (3, 0.93541443)]], (1, 3))
+    assert len({round(float(y)) for y in re.findall(r"M[\d.]+ ([-\d.]+)h0", drawn["runs"][0]["raw"])}) == 1
+    assert max(len(label) for _, label in drawn["y_ticks"]) <= 5
+
+
 def test_unhealthy_values_are_marked():
     drawn = report_charts.chart("truncated", [[(1, 0.2), (2, 0.9)]], (1, 2), (None, 0.5))["runs"][0]
     assert drawn["bad"].count("M") == 1 and drawn["healthy"] is False and drawn["unhealthy"] == 1
