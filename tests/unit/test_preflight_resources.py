@@ -140,6 +140,15 @@ def test_gpu_memory_of_the_real_sizes(tmp_path):
     )
 
 
+def test_a_larger_micro_batch_is_named_where_it_fits(tmp_path):
+    args = options(f"{EIGHT_GPUS} --pretrain {weights_of(tmp_path / 'model', 13.8e9)}")  # 16 samples an update, 4 ranks
+    found = {free: memory.check_gpu_memory(args, CONFIG_20B, gpus(free, 150))[0] for free in (85, 149, 400)}
+    assert found[85].measured == "actor: about 49.0 GB, 85.0 GB free"
+    assert "; --micro_train_batch_size 2 would fit too (79." in found[149].measured
+    assert "; --micro_train_batch_size 4 would fit too" in found[400].measured
+    assert {line.verdict for line in found.values()} == {GO}
+
+
 def test_actor_estimate_is_the_measured_peak():
     """docs/benchmarks.md, whole loop on one H200: 54.4 and 62.6 GiB with micro-batches of 2 and 4 x 1,088 tokens."""
     shape = "--lora_rank 32 --prompt_max_len 64 --generate_max_len 1024 --micro_rollout_batch_size 2"
