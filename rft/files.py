@@ -11,7 +11,7 @@ BLOCK = 1 << 16
 
 def replace_text(file: Path, text: str) -> None:
     """Write a file whole or not at all: its former content stays where that fails."""
-    partial = file.with_name(f"{file.name}.partial")
+    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     try:
         partial.write_text(text, encoding="utf-8")
         partial.replace(file)
@@ -39,7 +39,7 @@ def append_lines(file: Path, lines: str, header: str = "") -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor)
         size = _cut_torn_tail(descriptor)
         data = (lines if size else header + lines).encode()
         try:
@@ -50,6 +50,15 @@ def append_lines(file: Path, lines: str, header: str = "") -> None:
             raise OSError(error.errno, os.strerror(error.errno), str(file)) from None
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for the lock. A file system without locks goes without: the single write in append mode stays whole."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+            raise
 
 
 def _cut_torn_tail(descriptor: int) -> int:

@@ -208,11 +208,13 @@ def test_probe_refuses_an_engine_that_is_another_base():
 
 
 def test_probe_allows_a_flip_of_experts_and_refuses_an_effect_of_another_shape():
-    """An effect of the right size may still be on other tokens; a single token may take another expert."""
+    """An effect of the right size may still be on other tokens; a few tokens may take another expert."""
     base, effect = torch.zeros(10, dtype=torch.float64), tensors(*[0.6, -0.6] * 5)
     flip, other = torch.zeros_like(base), tensors(*[0.4, 0.4] * 5)
-    flip[3] = 0.8
+    flip[3] = flip[4] = 0.5
     assert probe.require_served(base, base + effect + flip, True, (base, base + effect))["mismatch"] > probe.AGREEMENT
+    with pytest.raises(ValueError, match=r"engine and PEFT model differ by 0\.114 nats a token, wanted at most 0\.050"):
+        probe.require_served(base, base + 0.81 * effect, True, (base, base + effect))  # weakened, no flips
     with pytest.raises(ValueError, match=r"engine and PEFT model differ by 0\.400 nats a token, wanted at most 0\.120"):
         probe.require_served(base, base + effect + other, True, (base, base + effect))
 

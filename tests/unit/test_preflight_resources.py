@@ -11,6 +11,8 @@ from rft.runs import preflight
 from rft.runs.checks import GO, WARN, disk, gigabytes, memory, model
 from rft.runs.checks.data import Prompts
 
+COLOCATED = "--init_kl_coef 0.1 --separate_reference_model --colocate_actor_ref"
+
 
 def test_disk(tmp_path, checkpoint):
     place = f"--pretrain {checkpoint} --save_path {tmp_path}/new/adapter --ckpt_path {tmp_path}/ckpt"
@@ -147,6 +149,12 @@ def test_a_larger_micro_batch_is_named_where_it_fits(tmp_path):
     assert "; --micro_train_batch_size 2 would fit too (79." in found[149].measured
     assert "; --micro_train_batch_size 4 would fit too" in found[400].measured
     assert {line.verdict for line in found.values()} == {GO}
+    assert "another loss unless --loss_normalization batch" in found[400].measured
+    for more, named in (("--loss_normalization batch", True), ("--use_dynamic_batch", False), (COLOCATED, False)):
+        line = memory.check_gpu_memory(
+            options(f"{EIGHT_GPUS} --pretrain {tmp_path / 'model'} {more}"), CONFIG_20B, gpus(400)
+        )[0]
+        assert ("would fit too" in line.measured) == named and "another loss" not in line.measured
 
 
 def test_actor_estimate_is_the_measured_peak():

@@ -1,9 +1,11 @@
 """Parts of the rehearsal on a random model: gpt-oss's own vocabulary, problems that preflight accepts, a reward."""
 
 import json
+import re
 
 import pytest
 
+from benchmarks import ROOT
 from benchmarks.harmony_tokenizer import build_harmony_tokenizer
 from benchmarks.rehearsal import PROBLEMS, write_problems
 from benchmarks.reward_length_parity import reward_func
@@ -49,6 +51,12 @@ def test_problems_are_sound_and_shared_by_no_two_files(tmp_path):
     assert list(shared_faults(hashes)) == []
     row = json.loads((tmp_path / "sft_rl_pool.jsonl").read_text().splitlines()[0])
     assert eval(row["input"][0]["content"].split("What is ")[1].rstrip("?")) == int(row["label"])
+
+
+def test_every_file_that_a_large_launcher_reads_is_made():
+    launchers = [*(ROOT / "launch").glob("train_grpo_*0b*.sh"), ROOT / "launch" / "tasks" / "math.env"]
+    named = {name for path in launchers for name in re.findall(r"\$DATA_ROOT/(\S+?\.jsonl)", path.read_text())}
+    assert len(launchers) == 6 and named == PROBLEMS.keys()
 
 
 def test_reward_counts_the_characters_of_the_response():

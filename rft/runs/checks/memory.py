@@ -101,11 +101,16 @@ def larger_micro_batch(args: Namespace, config: dict, free: float) -> str:
     A micro-batch takes nearly the same time whatever it holds: the experts' kernels are many and small. On an H200 128
     samples of 448 tokens trained in 42 s as 16 micro-batches; as 128 they would have taken 240 (docs/benchmarks.md).
     """
+    if args.use_dynamic_batch or (args.own_reference and args.colocate_actor_ref):
+        return ""  # the micro-batch is sized otherwise; the reference takes what is free
     share, micro = args.train_batch_size // ranks(args), args.micro_train_batch_size
     sizes = [size for size in range(micro + 1, share + 1) if share % size == 0]
     needs = {size: actor_bytes(Namespace(**vars(args) | {"micro_train_batch_size": size}), config) for size in sizes}
     size = max((size for size, need in needs.items() if need <= NEARLY * free), default=None)
-    return f"; --micro_train_batch_size {size} would fit too ({gigabytes(needs[size])}), and is faster" if size else ""
+    if size is None:
+        return ""
+    same = "" if args.loss_normalization == "batch" else ", with another loss unless --loss_normalization batch"
+    return f"; --micro_train_batch_size {size} would fit too ({gigabytes(needs[size])}) and is faster{same}"
 
 
 def judged(role: str, need: float, free: float, repair: str, more: str = "") -> Line:
