@@ -41,15 +41,9 @@ def test_whole_loop_reports_every_step(work):
         assert step["tokens_per_second_step"] > 0
     for name in ("time_rollout_seconds", "time_train_seconds", "sync_seconds", "tokens_per_second_rollout"):
         assert f"`{name}`" in table
-    assert [path for path in work.glob("whole_loop-*") if marked_processes(str(path))] == []
-
-
-def test_whole_loop_keeps_its_table_when_time_is_up(work):
-    record, table = run("whole_loop", work, "--shape", "tiny", "--budget-seconds", "25")
-    assert record["parts"]["loop"]["ended"] == "stopped at --budget-seconds"
-    assert "error" not in record["parts"]["loop"]
     assert record["tree_id"].keys() == {"openrlhf", "vllm"}
     assert table.startswith(record["started"][:10])
+    assert [path for path in work.glob("whole_loop-*") if marked_processes(str(path))] == []
 
 
 def test_sync_measures_every_phase_against_dummy_weights(work):

@@ -1,12 +1,14 @@
 """What the benchmarks are made of, without the stack."""
 
 import json
+import sys
+import time
 
 import pytest
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks import report
+from benchmarks import report, whole_loop
 from benchmarks.checkpoint import SHAPES, build_tokenizer, layer_tensors, projection_shapes, shape_config, write_prompts
 from benchmarks.gpu_memory import compute_apps
 from benchmarks.reward_token_parity import reward_func
@@ -75,6 +77,31 @@ def test_throughput_uses_each_phase_s_own_tokens():
     assert found["tokens_per_second_step"] == pytest.approx(1088)
     assert found["tokens_per_second_rollout"] == pytest.approx(8192)
     assert found["tokens_per_second_train"] == pytest.approx(1280)
+
+
+TRAINING = """
+import json, os, sys, time
+for step in (1, 2):
+    with open(os.environ["METRICS_LOG_DIR"] + "/training_metrics.jsonl", "a") as stream:
+        stream.write(json.dumps({"global_step": step}) + chr(10))
+time.sleep(float(sys.argv[1]))
+sys.exit(3 if sys.argv[1] == "0.1" else 0)
+"""
+
+
+def test_training_is_stopped_when_its_time_is_up_and_its_steps_count(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("METRICS_LOG_DIR", str(tmp_path))
+
+    def run(seconds: str, budget: float) -> tuple[str, list[int]]:
+        (tmp_path / "training_metrics.jsonl").unlink(missing_ok=True)
+        records, words = [], [sys.executable, "-c", TRAINING, seconds]
+        ended = whole_loop.run(words, tmp_path / "log", time.monotonic() + budget, records.append)
+        return ended, [record["global_step"] for record in records]
+
+    assert run("600", budget=4) == ("stopped at --budget-seconds", [1, 2])
+    assert run("0", budget=60) == ("by itself", [1, 2])
+    with pytest.raises(RuntimeError, match="ended with exit status 3"):
+        run("0.1", budget=60)
 
 
 def test_part_that_fails_keeps_what_it_had_and_the_next_one_runs(tmp_path):
