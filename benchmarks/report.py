@@ -43,7 +43,6 @@ def describe() -> dict:
 
 def save(out: Path, name: str, record: dict, body: str) -> None:
     """Write `name.json` and `name.md` into `out`; a reader meets the old file or the new one, never a half."""
-    out.mkdir(parents=True, exist_ok=True)
     tree = ", ".join(f"{package} {tree_id}" for package, tree_id in record["tree_id"].items())
     commit = (record["commit"] or "unknown commit")[:12] + (" with local changes" if record["dirty"] else "")
     failed = [f"- **{part} failed**: {found['error']}" for part, found in record["parts"].items() if "error" in found]

@@ -10,7 +10,8 @@ BLOCK = 1 << 16
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Write a file whole or not at all: its former content stays where that fails."""
+    """Write a file whole or not at all: its former content stays where that fails. The folder is made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     try:
         partial.write_text(text, encoding="utf-8")
@@ -20,8 +21,7 @@ def replace_text(file: Path, text: str) -> None:
 
 
 def replace_json(file: Path, content: object) -> None:
-    """`replace_text` with indented JSON; the folder is made."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    """`replace_text` with indented JSON."""
     replace_text(file, json.dumps(content, indent=1) + "\n")
 
 

@@ -11,6 +11,8 @@ import torch
 from deepspeed.accelerator import get_accelerator
 from peft import PeftModel
 
+from rft.files import replace_text
+
 LATEST = "latest"  # DeepSpeed's name for the file that names the newest complete checkpoint
 
 
@@ -30,9 +32,7 @@ def save(engine, directory: str, tag: str, client_state: dict, save_latest: bool
     )
     torch.distributed.barrier()
     if save_latest and torch.distributed.get_rank() == 0:
-        partial = Path(directory, f"{LATEST}.partial")
-        partial.write_text(tag)
-        partial.replace(Path(directory, LATEST))
+        replace_text(Path(directory, LATEST), tag)
     torch.distributed.barrier()
 
 

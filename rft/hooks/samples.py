@@ -28,7 +28,6 @@ def write_samples(global_step: int, samples: list, tokenizer, kind: str = "sampl
     if not directory:
         return
     path = Path(directory) / f"{kind}_step{global_step}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, "".join(sample_line(sample, tokenizer) for sample in samples))
 
 

@@ -89,7 +89,6 @@ class SpikeRecorder:
             ],
         }
         worst = worst_tokens(micros, self.tokenizer)
-        self.log.parent.mkdir(parents=True, exist_ok=True)
         if self.bundles < BUNDLES_A_RUN:
             self.bundles += 1
             directory = self.log.parent / "spikes" / name

@@ -33,7 +33,6 @@ def main(argv: list[str] | None = None) -> int:
     output = args.output or last / ("report.html" if len(args.runs) == 1 else "comparison.html")
     try:
         text = page(load_all(args.runs))
-        output.parent.mkdir(parents=True, exist_ok=True)
         replace_text(output, text)
     except (ValueError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)

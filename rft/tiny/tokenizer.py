@@ -61,6 +61,11 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     core.pre_tokenizer = _pre_tokenizer()
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    return harmony_chat(core)
+
+
+def harmony_chat(core: Tokenizer) -> PreTrainedTokenizerFast:
+    """A tokenizer that has the Harmony special tokens, with their roles and the template beside this file."""
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
         bos_token="<|startoftext|>",

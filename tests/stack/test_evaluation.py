@@ -182,8 +182,7 @@ def test_merged_model_is_the_served_adapter(checkpoint, adapters, dataset, tmp_p
     sequences = [(p.tokens, 1) for p in render(load_tokenizer(checkpoint), PROBLEMS[:2], None, None)]
     reference = probe.adapter_log_probs(probe.load_reference(model.base, "cpu"), model.path, sequences)
     from_disk = probe.reference_log_probs(probe.load_reference(merged.base, "cpu"), sequences)
-    effect = reference - probe.reference_log_probs(probe.load_reference(model.base, "cpu"), sequences)
-    assert (from_disk - reference).abs().mean() < probe.FLIPS * effect.abs().mean()
+    assert (from_disk - reference).abs().mean() < 0.02
 
 
 LOCAL_TASK = """

