@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks import GPU, ROOT
 from benchmarks.report import log
+from rft.runs.memory import MARK
 
 
 @contextmanager
@@ -27,7 +28,9 @@ def ray_head(run_dir: Path, logical_gpus: int = 2):
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     count = [] if GPU else [str(logical_gpus)]
     command = ["bash", str(ROOT / "benchmarks" / "ray_head.sh"), str(run_dir), *count]
-    environment = os.environ | {"PYTHON": sys.executable}
+    # The mark is on the shell too: who ends all marked processes of a run must not leave it, since what it clears away
+    # last would be the next run of that directory.
+    environment = os.environ | {"PYTHON": sys.executable, MARK: str(run_dir)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as holder:
         address = holder.stdout.readline().strip()
         if not address:

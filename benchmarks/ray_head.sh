@@ -7,7 +7,7 @@ set -Eeuo pipefail
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck disable=SC2034  # both are read by launch/ray.sh
 DRY_RUN=0 RUN_DIR=$1
-export RFT_RUN_DIR="$RUN_DIR" # marks every process of the cluster, see rft/runs/memory.py
+export RFT_RUN_DIR="$RUN_DIR" # marks every process of the cluster, see rft/runs/memory.py; this one the caller marks
 unset RAY_ADDRESS             # a cluster that runs elsewhere would not have our environment
 
 die() {
