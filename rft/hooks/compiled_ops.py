@@ -1,22 +1,10 @@
-"""Ops that DeepSpeed compiles at their first use: do without one, and never wait for a compiler that was killed."""
+"""Ops that DeepSpeed compiles at their first use: never wait for a compiler that was killed."""
 
 import os
 import time
 from pathlib import Path
 
-import deepspeed
-from deepspeed.accelerator import get_accelerator
 from torch.utils.cpp_extension import _get_build_directory
-
-
-def leave_out_compiled_collectives() -> None:
-    """Make `deepspeed.init_distributed` keep to gloo on the CPU, as it does where there is no compiler.
-
-    DeepSpeed 0.18.5 compiles a shared-memory all-reduce for every CPU process group (deepspeed/comm/torch.py,
-    `build_shm_op`): most of a minute in a new environment, to add tensors that gloo adds as well.
-    """
-    if get_accelerator().device_name() == "cpu":
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def drop_abandoned_lock(op: str) -> bool:

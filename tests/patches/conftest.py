@@ -12,9 +12,9 @@ def one_rank():
     import deepspeed
     import torch
 
-    from rft.hooks.compiled_ops import leave_out_compiled_collectives
+    from rft.hooks.cpu_collectives import keep_to_gloo
 
-    leave_out_compiled_collectives()
+    keep_to_gloo()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

@@ -16,7 +16,7 @@ IN_BOTH = {
     "optional-flash-attn.patch",
     "skip-empty-optimizer-groups.patch",  # torch 2.10's schedulers
     "adam-without-compiler.patch",
-    "collectives-without-compiler.patch",
+    "collectives-on-cpu.patch",
     "zero-learning-rate.patch",  # the same floor, reached by another rounding
     "prompt-order-from-seed.patch",  # upstream's order is chance
 }

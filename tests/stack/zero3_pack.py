@@ -16,6 +16,8 @@ from safetensors.torch import save_file
 
 from rft.hooks.lora_sync import lora_layers, pack_adapter
 
+GATHERS = 200  # without rft.hooks.cpu_collectives three to eight are read too early
+
 
 def main(checkpoint: str, out: str) -> None:
     args = types.SimpleNamespace(param_dtype="bf16", local_rank=-1, zpg=1)
@@ -43,10 +45,14 @@ def main(checkpoint: str, out: str) -> None:
                 matrix.data.copy_(torch.randn(matrix.shape, generator=generator))
     partitioned = [p for p in model.parameters() if hasattr(p, "ds_id")]
     assert partitioned, "ZeRO-3 has not partitioned the model"
-    with deepspeed.zero.GatheredParameters(trainable):
-        if torch.distributed.get_rank() == 0:
-            manifest, buffer = pack_adapter(model, version=5)
-            save_file({"buffer": buffer}, out, metadata={"manifest": json.dumps(manifest)})
+    packed = []
+    for _ in range(GATHERS):
+        with deepspeed.zero.GatheredParameters(trainable):
+            packed.append(pack_adapter(model, version=5))
+    if torch.distributed.get_rank() == 0:
+        manifest, buffer = packed[0]
+        assert all(torch.equal(other, buffer) for _, other in packed), "a gather was read before it was complete"
+        save_file({"buffer": buffer}, out, metadata={"manifest": json.dumps(manifest)})
     torch.distributed.barrier()
 
 
