@@ -24,11 +24,12 @@ lint: setup
 check: setup
 	$(call stage,$(PYTHON) -m rft.overlay check)
 
-unit: setup
-	$(call pytest,tests/unit --numprocesses 2)
+unit overlay: setup
+	$(call pytest,tests/$@ --numprocesses 2)
 
-overlay shell: setup
-	$(call pytest,tests/$@)
+# By file: the tests of launch/spare.sh share one sshd.
+shell: setup
+	$(call pytest,tests/$@ --numprocesses 2 --dist loadfile)
 
 # Alone: its engines live in its own process, and each keeps 1 GB of KV cache until that ends.
 EVALUATION := tests/stack/test_evaluation.py
@@ -36,5 +37,7 @@ evaluation: setup
 	$(call pytest,$(EVALUATION))
 
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
+# Long files first, so that both end together.
+LONGEST := $(addprefix tests/stack/test_,loud_failure.py training_run.py broken_runs.py resume.py)
 stack: setup
-	$(call pytest,tests/patches tests/stack --ignore $(EVALUATION) --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15)
+	$(call pytest,tests/patches $(LONGEST) tests/stack --ignore $(EVALUATION) --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15)

@@ -3,26 +3,22 @@
 A probe takes a second and the imports before it ten; dozens of probes share them.
 """
 
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from ranks import fork_context, redirect_output
 from shadow import shadow_variables
 
 from rft.overlay.commands import REPOSITORY
 
-SHARED = ["pytest", "torch", "transformers", "datasets", "peft", "deepspeed", "ray", "vllm", "vllm.sampling_params"]
-
 
 def run_forked(place: Path, arguments: list[str], timeout: float) -> subprocess.CompletedProcess:
     """`pytest ARGUMENTS` with the OpenRLHF and the rft of the shadow at `place`, and the vLLM of this environment."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(SHARED)
     output = place / "output"
-    process = context.Process(target=_pytest_there, args=(place, arguments, output))
+    process = fork_context().Process(target=_pytest_there, args=(place, arguments, output))
     process.start()
     process.join(timeout)
     if process.exitcode is None:
@@ -32,9 +28,7 @@ def run_forked(place: Path, arguments: list[str], timeout: float) -> subprocess.
 
 
 def _pytest_there(place: Path, arguments: list[str], output: Path) -> None:
-    with output.open("w") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
+    redirect_output(output)
     environment = shadow_variables()
     os.environ.clear()
     os.environ.update(environment)
@@ -52,6 +46,7 @@ def _pytest_there(place: Path, arguments: list[str], output: Path) -> None:
 
     import openrlhf
     import pytest
+
     import rft
 
     assert {Path(module.__file__).is_relative_to(place) for module in (openrlhf, rft)} == {True}

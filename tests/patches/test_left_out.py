@@ -16,6 +16,8 @@ from shadow import make_shadow, run_in_shadow
 PROBES = all_probes()
 SECONDS_PROBE, SECONDS_RUN = 900, 2400
 LEFT_OUT = "left out"
+# These run in processes of their own making, and of vLLM they use what no patch touches.
+WITHOUT_ENGINE = ("tests/patches/", "tests/stack/test_actor_training.py", "tests/stack/test_spikes.py")
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +35,7 @@ def run_tests(place, out: dict[str, set[str]], tests: list[str], seconds: float)
     folder, also = make_shadow(place, out)
     report = ["--junitxml", "report.xml", "-o", "junit_family=xunit1", "--basetemp", str(place / ".tmp")]
     options = ["-q", "--tb=short", "-p", "no:cacheprovider", *report, *(["-x"] if len(tests) == 1 else [])]
-    # Probes of this folder run in their own process, and of vLLM they use what no patch touches.
-    forked = "vllm-0.15.1" not in out and all(test.startswith("tests/patches/") for test in tests)
+    forked = "vllm-0.15.1" not in out and all(test.startswith(WITHOUT_ENGINE) for test in tests)
     started = time.monotonic()
     if forked:
         done = run_forked(folder, [*options, *tests], seconds)
@@ -51,7 +52,7 @@ def of_this_folder(facts: dict) -> list[str]:
 
 @pytest.fixture(scope="session")
 def trial(facts, request, tmp_path_factory):
-    """A function from a probe to the `run_tests` without its patch, and the probes that share it; None: none left out."""
+    """A function from a probe to the `run_tests` without its patch, and who shares it; None: nothing left out."""
     root = tmp_path_factory.mktemp("left-out")
     selected = [i.callspec.params["probe"] for i in request.session.items if "probe" in getattr(i, "fixturenames", ())]
     shared = tuple(p for p in selected if RUN_FIXTURE in facts.get(p.test, {"fixtures": ()})["fixtures"])

@@ -2,8 +2,6 @@
 
 import asyncio
 import importlib.util
-import os
-import subprocess
 import sys
 import types
 
@@ -11,6 +9,7 @@ import pytest
 import torch
 from deepspeed.accelerator import get_accelerator
 from peft import LoraConfig, get_peft_model
+from ranks import run_module
 from safetensors.torch import load_file
 
 from rft.mxfp4 import decode
@@ -104,7 +103,7 @@ def test_workers_know_the_places_of_their_run(monkeypatch):
     monkeypatch.setattr(train_ppo_ray.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(train_ppo_ray.ray, "init", init)
     monkeypatch.setenv("METRICS_LOG_DIR", "/runs/this")
-    with pytest.raises(SystemExit, match="^/runs/this$"):
+    with pytest.raises(SystemExit, match=r"^/runs/this$"):
         train_ppo_ray.train(types.SimpleNamespace())
 
 
@@ -141,17 +140,13 @@ def test_gpt_oss_blocks_are_leaves_without_router_logits(checkpoint):
 
 @pytest.mark.parametrize("options", [["--attn_implementation", "flash_attention_2"], ["--packing_samples"]])
 def test_gpt_oss_with_flash_attention_is_refused_before_ray_starts(checkpoint, options):
-    command = [
-        *(sys.executable, "-m", "openrlhf.cli.train_ppo_ray", "--pretrain", str(checkpoint)),
-        *("--remote_rm_url", "none.py", "--vllm_num_engines", "1", *options),
-    ]
+    stock = ["--pretrain", checkpoint, "--remote_rm_url", "none.py", "--vllm_num_engines", "1"]
     # An address that Ray rejects at once: without the refusal a cluster would start here, and wait for devices.
-    environment = os.environ | {"RAY_ADDRESS": "nowhere"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 1, done.stderr
-    assert "gpt-oss cannot be trained like this" in done.stderr
-    assert done.stderr.rstrip().splitlines()[-1].startswith("  repair: --attn_implementation eager")
-    assert "Traceback" not in done.stderr
+    done = run_module("openrlhf.cli.train_ppo_ray", *stock, *options, environment={"RAY_ADDRESS": "nowhere"})
+    assert done.returncode == 1, done.stdout
+    assert "gpt-oss cannot be trained like this" in done.stdout
+    assert done.stdout.rstrip().splitlines()[-1].startswith("  repair: --attn_implementation eager")
+    assert "Traceback" not in done.stdout
 
 
 def test_policy_loss_clamps_log_ratios_and_keeps_their_tails():

@@ -1,29 +1,87 @@
-"""Run a script as one process a rank, as Ray would start them."""
+"""Run a script as one process a rank, as Ray would start them, with the stack's imports done.
 
+A rank works for a second and imports for ten: ranks are forked from a process that has imported what they share.
+"""
+
+import gc
+import multiprocessing
 import os
+import runpy
 import socket
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+SHARED = ["pytest", "torch", "transformers", "datasets", "peft", "deepspeed", "ray", "vllm", "vllm.sampling_params"]
+OF_THE_CALLER = ("METRICS_LOG_DIR", "SPIKE_LOG_PATH")
 
-def run_ranks(script: str, ranks: int, *arguments: str, environment: dict[str, str] | None = None) -> list[str]:
-    """Run `tests/stack/SCRIPT ARGUMENTS…` on every rank; their standard outputs. Fails when one of them does."""
+
+def fork_context() -> multiprocessing.context.BaseContext:
+    """Makes processes that have imported `SHARED`: by a server, or from this process where it is such a one itself."""
+    if multiprocessing.parent_process():
+        return multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(SHARED)
+    return context
+
+
+def redirect_output(output: Path) -> None:
+    """From now on what this process prints, errors included, goes to the file."""
+    file = output.open("w", buffering=1)
+    for stream in (1, 2):
+        os.dup2(file.fileno(), stream)
+    sys.stdout = sys.stderr = file  # a fork of pytest has pytest's own
+
+
+def run_ranks(script: str, ranks: int, *arguments: object, environment: dict[str, str] | None = None) -> None:
+    """Run `tests/stack/SCRIPT ARGUMENTS…` on every rank; fails with the last of its output when one of them does."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     world = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **(environment or {})}
-    command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    processes = [
-        subprocess.Popen(command, env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, **pipes)
-        for rank in range(ranks)
-    ]
-    try:
-        outputs = [process.communicate(timeout=600)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output[-4000:]
-    return outputs
+    command = [str(Path(__file__).with_name(script)), *map(str, arguments)]
+    rank_of = [world | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    for status, output in _run([(runpy.run_path, command, own) for own in rank_of]):
+        assert status == 0, output[-4000:]
+
+
+def run_module(
+    module: str, *arguments: object, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess:
+    """`python -m MODULE ARGUMENTS…`; its output, errors included."""
+    command = [module, *map(str, arguments)]
+    ((status, output),) = _run([(runpy.run_module, command, environment or {})])
+    return subprocess.CompletedProcess(command, status, output)
+
+
+def _run(jobs: list[tuple]) -> list[tuple[int | None, str]]:
+    """Run (function of runpy, command, environment) side by side; exit status, None at the time limit, and output."""
+    deadline = time.monotonic() + 600
+    with tempfile.TemporaryDirectory() as place:
+        outputs = [Path(place, str(number)) for number in range(len(jobs))]
+        processes = []
+        try:
+            for job, output in zip(jobs, outputs, strict=True):
+                process = fork_context().Process(target=_job, args=(*job, output))
+                process.start()
+                processes.append(process)
+            for process in processes:
+                process.join(deadline - time.monotonic())
+            return [(p.exitcode, o.read_text(errors="replace")) for p, o in zip(processes, outputs, strict=True)]
+        finally:
+            for process in processes:
+                process.kill()
+
+
+def _job(function: Callable, command: list[str], environment: dict[str, str], output: Path) -> None:
+    redirect_output(output)
+    gc.freeze()  # DeepSpeed collects garbage ten times as it starts: half a second each with all that is imported
+    for name in OF_THE_CALLER:
+        os.environ.pop(name, None)
+    os.environ.update(environment)
+    sys.argv = command
+    sys.path.insert(0, str(Path(__file__).parent))
+    function(command[0], run_name="__main__")

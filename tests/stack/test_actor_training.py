@@ -12,7 +12,7 @@ pytestmark = pytest.mark.stack
 
 def gradients(checkpoint, path, ranks: int, *shapes: str) -> dict[str, torch.Tensor]:
     """MICRO_BATCH:NORMALIZATION -> the whole gradient, shape (adapter elements,), float32."""
-    run_ranks("actor_checks.py", ranks, str(checkpoint), str(path), "gradient", *shapes)
+    run_ranks("actor_checks.py", ranks, checkpoint, path, "gradient", *shapes)
     return load_file(path)
 
 
@@ -35,7 +35,7 @@ def test_gradient_does_not_depend_on_the_split(checkpoint, tmp_path):
 def test_on_policy_ratio_is_one(checkpoint, tmp_path):
     found = {}
     for switch in ("off", "on"):
-        run_ranks("actor_checks.py", 1, str(checkpoint), str(tmp_path / switch), "ratio", switch)
+        run_ranks("actor_checks.py", 1, checkpoint, tmp_path / switch, "ratio", switch)
         found[switch] = json.loads((tmp_path / switch).read_text())
     assert found["off"]["log_ratio_abs_p99"] > 0.1
     for name in ("log_ratio_max", "log_ratio_min", "log_ratio_raw_max", "ppo_kl", "ppo_clip_ratio"):
@@ -45,7 +45,7 @@ def test_on_policy_ratio_is_one(checkpoint, tmp_path):
 
 
 def test_adapter_off_is_the_reference_model(checkpoint, tmp_path):
-    run_ranks("actor_checks.py", 1, str(checkpoint), str(tmp_path / "seen"), "reference")
+    run_ranks("actor_checks.py", 1, checkpoint, tmp_path / "seen", "reference")
     seen = load_file(tmp_path / "seen")
     for moment in ("before", "after"):
         assert torch.equal(seen[f"{moment}.off"], seen[f"{moment}.separate"])
@@ -57,5 +57,5 @@ def test_adapter_off_is_the_reference_model(checkpoint, tmp_path):
 
 def test_experts_compute_the_same_way_before_and_during_the_update(checkpoint, tmp_path):
     """Both passes take transformers' training path, which it chooses by the module's mode where there is a GPU."""
-    run_ranks("actor_checks.py", 1, str(checkpoint), str(tmp_path / "modes"), "modes")
+    run_ranks("actor_checks.py", 1, checkpoint, tmp_path / "modes", "modes")
     assert json.loads((tmp_path / "modes").read_text()) == {"forward": [True], "reference_forward": [True]}

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from direct import kill, log_of, start
+from direct import kill, log_of, start, wait_until
+from tiny_dense import make_dense_checkpoint
 
 from rft.hooks.metrics import TRAINING_FILE
 from rft.runs.memory import marked_processes
@@ -18,6 +19,11 @@ pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = "ray::PolicyModelActor.fit"  # Ray's workers show in their title what they do
 LAUNCH = ("bash", "launch/train_grpo_tiny.sh", "--max_samples", "128", "--save_steps", "1")  # 4 steps
+
+
+@pytest.fixture(scope="module")
+def dense_checkpoint(tmp_path_factory):
+    return make_dense_checkpoint(tmp_path_factory.mktemp("tiny-dense"))
 
 
 def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_path):
@@ -52,26 +58,39 @@ def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_
 
 
 @pytest.mark.parametrize(
-    ("victims", "named"),
+    ("sync", "victims", "named"),
     [
-        (["ray::PolicyModelActor"], ["error: policy rank ", "(PolicyModelActor) died", "found:  pid {0} on "]),
         (
+            ["--vllm_sync_backend", "gloo"],
+            ["ray::PolicyModelActor"],
+            ["error: policy rank ", "(PolicyModelActor) died", "found:  pid {0} on "],
+        ),
+        (
+            ["--vllm_sync_with_ray"],
             ["ray::PPOTrainer", "ray::LLMRayActor"],
             ["trainer (PPOTrainer)", "vLLM engine 0 (LLMRayActor)", "pid {0} on ", "pid {1} on "],
         ),
     ],
-    ids=["a rank that the other waits for", "trainer and engine, whose EngineCore is an orphan then"],
+    ids=["broadcast, a rank that the other waits for", "Ray, trainer and engine, whose EngineCore is an orphan then"],
 )
-def test_killed_actors_end_the_run_and_leave_nothing(victims, named, checkpoint, tmp_path):
+def test_full_training_syncs_until_its_actors_are_killed(sync, victims, named, dense_checkpoint, tmp_path):
+    """All weights on two ranks, with a learning rate that moves every logit: each sync is served, each kill is loud."""
     run_dir = tmp_path / "run"
-    process = start(run_dir, checkpoint, "--actor_num_gpus_per_node", "2", "--num_episodes", "100")
+    rate = ("--lora_rank", "0", "--actor_learning_rate", "3e-3", "--lr_warmup_ratio", "0")
+    process = start(run_dir, dense_checkpoint, *rate, *sync, "--actor_num_gpus_per_node", "2", "--num_episodes", "100")
     try:
+        wait_until(lambda: len(read_jsonl(run_dir / TRAINING_FILE)) >= 3, process, run_dir)
         pids, last = fell(run_dir, process, run_dir.with_suffix(".log"), *victims)
     finally:
         kill(run_dir, process)
     assert [part for part in named if part.format(*pids) not in last] == [], last
     assert not (run_dir / "saved").exists()
     assert "error: " in log_of(run_dir)
+    for record in read_jsonl(run_dir / TRAINING_FILE)[:3]:
+        assert record["grad_norm"] > 0
+        # The engine's log-probabilities follow the trainer's: without the sync they stay where they were.
+        assert record["mismatch_abs_mean"] < 0.02
+        assert "sync_layers" not in record  # what only the adapter's sync reports
 
 
 def launch(run_dir: Path, output: Path, *options: str) -> subprocess.Popen:

@@ -13,7 +13,8 @@ from rft.runs.checks import GO, command, software
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
-# Runs the trainer's own main up to the end of its parsing, and prints what it has parsed.
+WORDS = [[], ["--num_ep", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
+# Runs the trainer's own main up to the end of its parsing, for each list of words, and prints what it has parsed.
 PARSE = """
 import argparse, json, runpy, sys
 real = argparse.ArgumentParser.parse_args
@@ -21,22 +22,25 @@ def show(self, *words):
     print(json.dumps(vars(real(self, *words))))
     raise SystemExit(0)
 argparse.ArgumentParser.parse_args = show
-sys.argv[0] = "train"
-runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__")
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["train", *words]
+    try:
+        runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__")
+    except SystemExit:
+        pass
 """
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["--num_ep", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
-)
-def test_options_and_defaults_are_the_trainers(words):
-    done = subprocess.run([sys.executable, "-c", PARSE, *words], cwd=ROOT, capture_output=True, text=True, timeout=500)
+def test_options_and_defaults_are_the_trainers():
+    command_line = [sys.executable, "-c", PARSE, json.dumps(WORDS)]
+    done = subprocess.run(command_line, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
-    theirs = json.loads(done.stdout.splitlines()[-1])
-    ours = json.loads(json.dumps(vars(argparse.ArgumentParser.parse_args(command.trainer_parser(), words))))
-    for parsed in (theirs, ours):
-        parsed.pop("wandb_run_name")  # the time of day
-    assert ours == theirs
+    for words, line in zip(WORDS, done.stdout.splitlines()[-len(WORDS) :], strict=True):
+        theirs = json.loads(line)
+        ours = json.loads(json.dumps(vars(argparse.ArgumentParser.parse_args(command.trainer_parser(), words))))
+        for parsed in (theirs, ours):
+            parsed.pop("wandb_run_name")  # the time of day
+        assert ours == theirs
 
 
 def test_nodes_of_a_real_cluster():

@@ -1,13 +1,18 @@
 """A run that is killed while it saves goes on to the very numbers of one that was not."""
 
 import json
+import os
+import shutil
+import signal
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from direct import kill, start, train, wait_until
+from direct import kill, log_of, start, train, wait_until
 from safetensors.torch import load_file
 
 from rft.hooks.metrics import TRAINING_FILE
+from rft.runs.memory import marked_processes
 from rft.runs.metrics import read_jsonl
 
 pytestmark = pytest.mark.stack
@@ -22,18 +27,40 @@ def comparable(run_dir: Path) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(checkpoint, tmp_path_factory):
-    run_dir = tmp_path_factory.mktemp("resume") / "whole"
-    train(run_dir, checkpoint, *OPTIONS)
-    return run_dir
+def runs(checkpoint, tmp_path_factory):
+    """A run to its end, and what a SIGKILL of all its processes would have left of it while it saved."""
+    whole, killed = (tmp_path_factory.mktemp("resume") / name for name in ("whole", "killed"))
+    process = start(whole, checkpoint, *OPTIONS)
+    try:
+        # The fourth checkpoint, after the first step of the second episode, is being written: the third is in force.
+        wait_until(lambda: (whole / "checkpoints" / "_actor" / "global_step4").is_dir(), process, whole)
+        with frozen(whole):
+            shutil.copytree(whole, killed)
+        assert process.wait(timeout=1200) == 0, log_of(whole)[-6000:]
+    finally:
+        kill(whole, process)
+    return whole, killed
 
 
-def test_resumed_metrics_equal_the_uninterrupted_run(checkpoint, uninterrupted, tmp_path):
-    run_dir = tmp_path / "killed"
-    # The fourth checkpoint, after the first step of the second episode, is being written, and the third in force.
-    process = start(run_dir, checkpoint, *OPTIONS)
-    wait_until(lambda: (run_dir / "checkpoints" / "_actor" / "global_step4").is_dir(), process, run_dir)
-    kill(run_dir, process)
+@contextmanager
+def frozen(run_dir: Path):
+    """No process of the run does anything in the block."""
+    processes = marked_processes(str(run_dir))
+    signal_all(processes, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_all(processes, signal.SIGCONT)
+
+
+def signal_all(processes: list[int], number: signal.Signals) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def test_resumed_metrics_equal_the_uninterrupted_run(checkpoint, runs):
+    uninterrupted, run_dir = runs
     train(run_dir, checkpoint, *OPTIONS, "--load_checkpoint")
 
     wanted, found = comparable(uninterrupted), comparable(run_dir)
@@ -47,8 +74,8 @@ def test_resumed_metrics_equal_the_uninterrupted_run(checkpoint, uninterrupted, 
     assert all((adapters[0][name] == tensor).all() for name, tensor in adapters[1].items())
 
 
-def test_checkpoints_hold_the_adapter_and_are_rotated(uninterrupted):
-    folder = uninterrupted / "checkpoints"
+def test_checkpoints_hold_the_adapter_and_are_rotated(runs):
+    folder = runs[0] / "checkpoints"
     assert sorted(path.name for path in folder.glob("global_step*_hf")) == ["global_step5_hf", "global_step6_hf"]
     assert sorted(path.name for path in (folder / "_actor").glob("global_step*")) == ["global_step5", "global_step6"]
     assert (folder / "_actor" / "latest").read_text() == "global_step6"

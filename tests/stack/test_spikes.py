@@ -2,14 +2,13 @@
 
 import json
 import os
-import socket
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from ranks import run_module, run_ranks
 from safetensors.torch import load_file
 
 from rft.runs.metrics import read_jsonl
@@ -18,28 +17,9 @@ pytestmark = pytest.mark.stack
 STEPS = 4  # spike_train.py: two rollouts of two updates
 
 
-def start(checkpoint: Path, out: Path, ranks: int, stage: int, kind: str, record: bool) -> list[subprocess.Popen]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {k: v for k, v in os.environ.items() if k not in ("METRICS_LOG_DIR", "SPIKE_LOG_PATH")}
-    environment |= {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "SPIKE_GRAD_NORM": "0"}
-    if record:
-        environment["METRICS_LOG_DIR"] = str(out)
-    script = Path(__file__).with_name("spike_train.py")
-    command = [sys.executable, str(script), str(checkpoint), str(out), str(stage), kind]
-    return [
-        subprocess.Popen(command, env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(ranks)
-    ]
-
-
-def finish(processes: list[subprocess.Popen]) -> None:
-    try:
-        assert [p.wait(timeout=900) for p in processes] == [0] * len(processes)
-    finally:
-        for process in processes:
-            process.kill()
+def train(checkpoint: Path, out: Path, ranks: int, stage: int, kind: str, record: bool) -> None:
+    environment = {"SPIKE_GRAD_NORM": "0"} | ({"METRICS_LOG_DIR": str(out)} if record else {})
+    run_ranks("spike_train.py", ranks, checkpoint, out, stage, kind, environment=environment)
 
 
 @dataclass
@@ -59,16 +39,13 @@ def runs(request, checkpoint, tmp_path_factory):
     path = tmp_path_factory.mktemp("spikes")
     ranks, stage = request.param
     found = Runs(ranks, path / "recorded", path / "plain")
-    both = [
-        start(checkpoint, out, ranks, stage, "static", out == found.recorded) for out in (found.recorded, found.plain)
-    ]
-    finish([process for processes in both for process in processes])
+    for out in (found.recorded, found.plain):
+        train(checkpoint, out, ranks, stage, "static", record=out == found.recorded)
     return found
 
 
 def replay(*args: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "rft.runs.replay_spike", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=900)
+    return run_module("rft.runs.replay_spike", *args)
 
 
 def compared(done: subprocess.CompletedProcess) -> dict[str, list[str]]:
@@ -125,7 +102,7 @@ def test_every_rank_logs_whole_lines_that_name_its_bundle(runs):
 
 def test_replay_computes_the_step_again(runs):
     done = replay(runs.bundle(STEPS, rank=runs.ranks - 1))
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.returncode == 0, done.stdout[-3000:]
     rows = compared(done)
     assert len(rows) == 2 * 2 * runs.ranks + 1
     differences = {name: float(values[2]) for name, values in rows.items()}
@@ -136,7 +113,7 @@ def test_replay_computes_the_step_again(runs):
 
 
 def test_dynamic_batches_and_a_gradient_that_is_not_finite(checkpoint, tmp_path):
-    finish(start(checkpoint, tmp_path, 1, 3, "dynamic", record=True))
+    train(checkpoint, tmp_path, 1, 3, "dynamic", record=True)
     norms = {line["optimizer_step"]: line["grad_norm"] for line in read_jsonl(tmp_path / "spike_log.jsonl")}
     assert list(norms) == list(range(1, STEPS + 1))
     assert norms.pop(STEPS) is None  # DeepSpeed itself says 1.0
@@ -146,7 +123,7 @@ def test_dynamic_batches_and_a_gradient_that_is_not_finite(checkpoint, tmp_path)
     assert sum(micro["dynamic_loss_scale"] for micro in facts["micro_batches"]) == pytest.approx(1)
     for step in (2, STEPS):
         done = replay(tmp_path / f"spikes/step_{step}_rank_0")
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert done.returncode == 0, done.stdout[-3000:]
         values = compared(done)["gradient norm"]
         assert values[:2] == ["inf", "inf"] if step == STEPS else float(values[2]) == 0
 
@@ -154,5 +131,5 @@ def test_dynamic_batches_and_a_gradient_that_is_not_finite(checkpoint, tmp_path)
     adapter.rename(tmp_path / "right")
     adapter.symlink_to(tmp_path / "spikes/step_1_rank_0/adapter")
     done = replay(adapter.parent, "--tolerance", "0.001")
-    assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.returncode == 1, done.stdout[-3000:]
     assert "DIFFERS" in done.stdout

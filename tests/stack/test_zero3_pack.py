@@ -1,14 +1,11 @@
 """What leaves the trainer is the adapter itself, whole and in order, whatever the number of ZeRO-3 ranks."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from ranks import run_ranks
 from safetensors import safe_open
 
 from rft.hooks.lora_manifest import layer_matrices
@@ -18,20 +15,7 @@ SHAPES = {"q_proj": (128, 128), "k_proj": (64, 128), "v_proj": (64, 128), "o_pro
 
 
 def pack(checkpoint: Path, out: Path, ranks: int) -> tuple[dict, torch.Tensor]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    world = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, str(Path(__file__).with_name("zero3_pack.py")), str(checkpoint), str(out)]
-    processes = [
-        subprocess.Popen(command, env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(ranks)
-    ]
-    try:
-        assert [p.wait(timeout=300) for p in processes] == [0] * ranks
-    finally:
-        for process in processes:
-            process.kill()
+    run_ranks("zero3_pack.py", ranks, checkpoint, out)
     with safe_open(out, framework="pt") as file:
         return json.loads(file.metadata()["manifest"]), file.get_tensor("buffer")
 
