@@ -15,6 +15,7 @@ from ray.util import get_node_ip_address
 from rft.hooks.watch import Death, actor_deaths
 
 PERIOD_SECONDS = 1.0
+PERIODS_OF_GRACE = 10  # for a process of an engine that reports an error; on a busy machine it may take seconds to end
 
 
 async def deaths(llm, actor_pid: int) -> list[Death]:
@@ -33,8 +34,11 @@ async def deaths(llm, actor_pid: int) -> list[Death]:
         await asyncio.sleep(PERIOD_SECONDS)
         lost = await asyncio.to_thread(worker_deaths, jobs)
     noticed = time.time()
-    await asyncio.sleep(PERIOD_SECONDS)  # an EngineCore that raised says so first and ends then
-    found = await asyncio.to_thread(worker_deaths, jobs)
+    for _ in range(PERIODS_OF_GRACE):
+        await asyncio.sleep(PERIOD_SECONDS)  # an EngineCore that raised says so first and ends then
+        found = await asyncio.to_thread(worker_deaths, jobs)
+        if found or any(core.exitcode is not None for core in cores):
+            break
     node = get_node_ip_address()
     for core in cores:
         if core.exitcode is not None:

@@ -19,6 +19,7 @@ from ray.exceptions import RayActorError, RayError
 
 PERIOD_SECONDS = 2.0  # one read of the actor table takes about 1.5 ms
 SETTLE_SECONDS = 2.0  # an error often arrives before the news of the death that caused it
+ENGINE_SECONDS = 12.0  # more, where an engine says that it is dead: see engine_watch.PERIODS_OF_GRACE
 ENGINES = "vLLM engine"
 
 Reason = common_pb2.ActorDiedErrorContext.Reason
@@ -68,8 +69,9 @@ def get(refs: list, groups: dict, whole_job: bool = True) -> list:
         for alarm in alarms:
             ray.cancel(alarm)
         return ray.get(refs)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < deadline:
+    settled = time.monotonic() + SETTLE_SECONDS
+    latest = settled + (ENGINE_SECONDS if "EngineDeadError" in str(error) else 0)
+    while time.monotonic() < settled or (not deaths and time.monotonic() < latest):
         time.sleep(0.2)
         deaths = find_deaths(actors, alarms, whole_job)
     logs = os.environ.get("RFT_RAY_LOGS") or global_worker.node.get_logs_dir_path()
