@@ -1,14 +1,18 @@
 """rft.hooks.watch on a real Ray cluster of the launcher's, which has no dashboard."""
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
+from ranks import fork_context
 
-from rft.hooks.engine_watch import jobs_of, worker_deaths
+from rft.hooks.engine_watch import deaths, jobs_of, worker_deaths
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,12 +91,31 @@ def test_the_workers_of_an_engine_core_are_found_by_its_job(address, monkeypatch
             assert worker_deaths(jobs) == []
             os.kill(pids[1], 9)
             deadline = time.monotonic() + 30
-            while not (deaths := worker_deaths(jobs)) and time.monotonic() < deadline:
+            while not (dead := worker_deaths(jobs)) and time.monotonic() < deadline:
                 time.sleep(0.1)
-            assert [(d.who, d.pid, d.consequence) for d in deaths] == [("RayWorkerWrapper", pids[1], False)]
+            assert [(d.who, d.pid, d.consequence) for d in dead] == [("RayWorkerWrapper", pids[1], False)]
         finally:
             core.kill()
             ray.shutdown()
+
+
+def test_a_core_that_takes_long_to_end_is_named_all_the_same(address):
+    """vLLM knows when the core's files close; on a busy machine the process has an exit code only seconds later."""
+    import ray
+
+    core = fork_context().Process(target=time.sleep, args=(600,))
+    core.start()
+    resources = types.SimpleNamespace(engine_manager=types.SimpleNamespace(processes=[core]))
+    llm = types.SimpleNamespace(errored=True, engine_core=types.SimpleNamespace(resources=resources))
+    ray.init(address, logging_level="ERROR", log_to_driver=False)
+    try:
+        threading.Timer(3, core.kill).start()
+        (death,) = asyncio.run(deaths(llm, os.getpid()))
+    finally:
+        ray.shutdown()
+        core.kill()
+    assert (death.who, death.pid) == ("EngineCore", core.pid)
+    assert "SIGKILL" in death.how
 
 
 def test_engine_reports_the_death_of_its_core(address, checkpoint):
