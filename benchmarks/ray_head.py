@@ -27,9 +27,9 @@ def ray_head(run_dir: Path, logical_gpus: int = 2):
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     count = [] if GPU else [str(logical_gpus)]
-    command = ["bash", str(ROOT / "benchmarks" / "ray_head.sh"), str(run_dir), *count]
-    # The mark is on the shell too: who ends all marked processes of a run must not leave it, since what it clears away
-    # last would be the next run of that directory.
+    command = ["bash", str(ROOT / "benchmarks" / "ray_head.sh"), *count]
+    # The mark of every process of the cluster (rft/runs/memory.py) is on the shell too: who ends all marked processes
+    # of a run must not leave it, since what it clears away last would be the next run of that directory.
     environment = os.environ | {"PYTHON": sys.executable, MARK: str(run_dir)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as holder:
         address = holder.stdout.readline().strip()

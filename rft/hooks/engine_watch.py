@@ -12,10 +12,9 @@ import time
 from ray._private import state
 from ray.util import get_node_ip_address
 
-from rft.hooks.watch import Death, actor_deaths
+from rft.hooks.watch import GRACE_SECONDS, Death, actor_deaths
 
 PERIOD_SECONDS = 1.0
-PERIODS_OF_GRACE = 10  # for a process of an engine that reports an error; on a busy machine it may take seconds to end
 
 
 async def deaths(llm, actor_pid: int) -> list[Death]:
@@ -34,7 +33,7 @@ async def deaths(llm, actor_pid: int) -> list[Death]:
         await asyncio.sleep(PERIOD_SECONDS)
         lost = await asyncio.to_thread(worker_deaths, jobs)
     noticed = time.time()
-    for _ in range(PERIODS_OF_GRACE):
+    for _ in range(round(GRACE_SECONDS / PERIOD_SECONDS)):
         await asyncio.sleep(PERIOD_SECONDS)  # an EngineCore that raised says so first and ends then
         found = await asyncio.to_thread(worker_deaths, jobs)
         if found or any(core.exitcode is not None for core in cores):

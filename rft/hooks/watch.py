@@ -19,7 +19,7 @@ from ray.exceptions import RayActorError, RayError
 
 PERIOD_SECONDS = 2.0  # one read of the actor table takes about 1.5 ms
 SETTLE_SECONDS = 2.0  # an error often arrives before the news of the death that caused it
-ENGINE_SECONDS = 12.0  # more, where an engine says that it is dead: see engine_watch.PERIODS_OF_GRACE
+GRACE_SECONDS = 10.0  # for a process of an engine that reports an error: on a busy machine it may take seconds to end
 ENGINES = "vLLM engine"
 
 Reason = common_pb2.ActorDiedErrorContext.Reason
@@ -70,7 +70,7 @@ def get(refs: list, groups: dict, whole_job: bool = True) -> list:
             ray.cancel(alarm)
         return ray.get(refs)
     settled = time.monotonic() + SETTLE_SECONDS
-    latest = settled + (ENGINE_SECONDS if "EngineDeadError" in str(error) else 0)
+    latest = settled + (GRACE_SECONDS + SETTLE_SECONDS if "EngineDeadError" in str(error) else 0)
     while time.monotonic() < settled or (not deaths and time.monotonic() < latest):
         time.sleep(0.2)
         deaths = find_deaths(actors, alarms, whole_job)

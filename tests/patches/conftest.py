@@ -1,9 +1,9 @@
 """At the end, say what each probe said when its patch was left out, and what had to be left out with it."""
 
 import os
-import socket
 
 import pytest
+from ranks import world
 
 
 @pytest.fixture(scope="module")
@@ -15,12 +15,9 @@ def one_rank():
     from rft.hooks.cpu_collectives import keep_to_gloo
 
     keep_to_gloo()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    before = {name: os.environ.get(name) for name in world}
-    os.environ.update(world)
+    (own,) = world(1)
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
     deepspeed.init_distributed("gloo")
     yield
     torch.distributed.destroy_process_group()

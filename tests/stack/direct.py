@@ -50,7 +50,12 @@ def kill(run_dir: Path, process: subprocess.Popen) -> None:
     process.kill()
     process.wait()
     while left := marked_processes(str(run_dir)):
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        signal_all(left, signal.SIGKILL)
         time.sleep(0.1)
+
+
+def signal_all(processes: list[int], number: signal.Signals) -> None:
+    """A signal to each process that still exists."""
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

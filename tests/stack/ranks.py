@@ -38,14 +38,18 @@ def redirect_output(output: Path) -> None:
 
 def run_ranks(script: str, ranks: int, *arguments: object, environment: dict[str, str] | None = None) -> None:
     """Run `tests/stack/SCRIPT ARGUMENTS…` on every rank; fails with the last of its output when one of them does."""
+    command = [str(Path(__file__).with_name(script)), *map(str, arguments)]
+    for status, output in _run([(runpy.run_path, command, own | (environment or {})) for own in world(ranks)]):
+        assert status == 0, output[-4000:]
+
+
+def world(ranks: int) -> list[dict[str, str]]:
+    """The environment of each rank of a process group on this machine, at a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    world = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **(environment or {})}
-    command = [str(Path(__file__).with_name(script)), *map(str, arguments)]
-    rank_of = [world | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    for status, output in _run([(runpy.run_path, command, own) for own in rank_of]):
-        assert status == 0, output[-4000:]
+    shared = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
 
 
 def run_module(

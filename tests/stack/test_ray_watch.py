@@ -107,8 +107,8 @@ def test_a_core_that_takes_long_to_end_is_named_all_the_same(address):
     core.start()
     resources = types.SimpleNamespace(engine_manager=types.SimpleNamespace(processes=[core]))
     llm = types.SimpleNamespace(errored=True, engine_core=types.SimpleNamespace(resources=resources))
-    ray.init(address, logging_level="ERROR", log_to_driver=False)
     try:
+        ray.init(address, logging_level="ERROR", log_to_driver=False)
         threading.Timer(3, core.kill).start()
         (death,) = asyncio.run(deaths(llm, os.getpid()))
     finally:

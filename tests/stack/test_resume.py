@@ -1,14 +1,13 @@
 """A run that is killed while it saves goes on to the very numbers of one that was not."""
 
 import json
-import os
 import shutil
 import signal
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from direct import kill, log_of, start, train, wait_until
+from direct import kill, log_of, signal_all, start, train, wait_until
 from safetensors.torch import load_file
 
 from rft.hooks.metrics import TRAINING_FILE
@@ -51,12 +50,6 @@ def frozen(run_dir: Path):
         yield
     finally:
         signal_all(processes, signal.SIGCONT)
-
-
-def signal_all(processes: list[int], number: signal.Signals) -> None:
-    for pid in processes:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def test_resumed_metrics_equal_the_uninterrupted_run(checkpoint, runs):
