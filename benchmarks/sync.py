@@ -3,7 +3,8 @@
     python -m benchmarks.sync --out DIR [--work DIR] [--case 20b 120b]       one H200, about two minutes a case
     python -m benchmarks.sync --out DIR --cpu-tiny                           the same on a CPU
 
-The real hook on both sides: `rft.hooks.lora_sync.sync` from a ZeRO-3 engine of one rank to one `LLMRayActor`.
+The real hook on both sides: `rft.hooks.lora_sync.sync` from a ZeRO-3 engine of one rank to one `LLMRayActor`. Each case
+serves exactly; with `-merged` behind its name, by `--lora_serving merged`. Before the clock runs, one update of 5e-7.
 20b: whole bf16 trainer, checkpoint served as MXFP4, LoRA r=32. 120b: r=64, 36 layers, 128 experts; its bf16 trainer
 (234 GB) does not fit, so the trainer holds the attention layers only, which is all that a sync reads; the engine holds
 the whole MXFP4 model with dummy values. Each case has a process of its own and is kept when the other fails.
@@ -31,10 +32,14 @@ CASES = {
     "tiny": {"shape": "tiny", "rank": 8, "dummy": False, "trainer": "whole model", "gpu_share": 0.3},
     "tiny-dummy": {"shape": "tiny", "rank": 8, "dummy": True, "trainer": "attention layers", "gpu_share": 0.3},
 }
+CASES = {name: {**case, "serving": "exact"} for name, case in CASES.items()} | {
+    f"{name}-merged": {**case, "serving": "merged"} for name, case in CASES.items()
+}
 WARM_UP, MEASURED = 3, 20
+LEARNING_RATE = 5e-7  # of the update whose kept share is measured before the syncs are timed
 
 
-def start_engine(model: Path, dummy: bool, gpu_share: float):
+def start_engine(model: Path, dummy: bool, gpu_share: float, additional_config: dict):
     """One rollout engine as `train_ppo_ray --colocate_all_models` makes it, ready; with dummy weights where asked.
 
     `create_vllm_engines` cannot pass `load_format`, so the dummy engine is built from the same arguments here.
@@ -64,10 +69,12 @@ def start_engine(model: Path, dummy: bool, gpu_share: float):
             dtype="bfloat16",
             gpu_memory_utilization=gpu_share,
             num_gpus=0.2,
+            additional_config=additional_config,
         )
     else:
         # engines, TP size, model, seed, full determinism, prefix caching, eager, context, placement, share
-        [engine] = create_vllm_engines(1, 1, str(model), 0, False, True, True, 512, group, gpu_share)
+        places = (1, 1, str(model), 0, False, True, True, 512, group, gpu_share)
+        [engine] = create_vllm_engines(*places, additional_config=additional_config)
     ray.get(engine.get_num_unfinished_requests.remote())
     return engine
 
@@ -77,13 +84,16 @@ def measure(case: dict, work: Path, publish) -> None:
     import ray
 
     from benchmarks import trainer
+    from benchmarks.checkpoint import PROJECTIONS
+    from rft.hooks import engine_options
     from rft.hooks.lora_sync import lora_layers, sync
 
     shape = case["shape"]
     model = ensure_checkpoint(work / (f"{shape}-config" if case["dummy"] else shape), shape, weights=not case["dummy"])
     ray.init(logging_level="ERROR")
     log("engine: begin")
-    engine = start_engine(model, case["dummy"], case["gpu_share"])
+    room = {"rank": case["rank"], "modules": list(PROJECTIONS)} if case["serving"] == "exact" else {}
+    engine = start_engine(model, case["dummy"], case["gpu_share"], engine_options.build("float32", **room))
     log("engine: ready")
     config = shape_config(shape)
     base = trainer.attention_only(config) if case["trainer"] == "attention layers" else trainer.whole_model(config)
@@ -97,6 +107,11 @@ def measure(case: dict, work: Path, publish) -> None:
         "bytes": sum(p.ds_numel * p.element_size() for p in trainable),
         "syncs": [],
     }
+    trainer.step_adapter(actor, 0, first_update=LEARNING_RATE)
+    first = sync(actor, [engine])
+    shares = ("sync_kept_share", "sync_output_kept_share", "adapter_output_kept_share")
+    result["first_update"] = {name: first[name] for name in shares if name in first}
+    log(f"one update of {LEARNING_RATE:g}: {result['first_update']}")
     for step in range(1, WARM_UP + MEASURED + 1):
         trainer.step_adapter(actor, step)
         begin = time.perf_counter()
@@ -145,7 +160,9 @@ def body(record: dict) -> str:
         weights = "dummy MXFP4 weights" if case["dummy"] else "MXFP4 checkpoint"
         text = (
             f"**{name}**: {layers}; trainer holds: {case['trainer']}; engine: {weights}; {len(found['syncs'])} syncs "
-            f"after {WARM_UP} to warm up; {megabytes / median:.3g} GB/s end to end"
+            f"after {WARM_UP} to warm up; {megabytes / median:.3g} GB/s end to end; serving: {case['serving']}; of one "
+            f"update of {LEARNING_RATE:g} kept: "
+            + ", ".join(f"{key} {value:.3g}" for key, value in found["first_update"].items())
         )
         tables += [text, report.markdown(("phase", "median ms", "min ms", "max ms"), rows)]
     return "\n\n".join(tables) or "No sync was measured."

@@ -14,6 +14,7 @@ from transformers import GptOssConfig, GptOssForCausalLM
 from transformers.modeling_utils import no_init_weights
 
 from benchmarks.checkpoint import PROJECTIONS, projection_shapes
+from rft.hooks import lora_exact
 from rft.hooks.lora_sync import ADAPTER, lora_layers
 
 UPDATE_SHARE = 0.1  # size of a random adapter's update, relative to the weights
@@ -37,8 +38,10 @@ def attention_only(config: dict) -> torch.nn.Module:
 
 
 def with_lora(model: torch.nn.Module, rank: int) -> torch.nn.Module:
-    """The model with LoRA on q, k, v and o, alpha twice the rank."""
-    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=list(PROJECTIONS)))
+    """The model with LoRA on q, k, v and o, alpha twice the rank, computing as OpenRLHF's patched actor does."""
+    found = get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=list(PROJECTIONS)))
+    lora_exact.install(found)
+    return found
 
 
 def zero3_engine(model: torch.nn.Module) -> deepspeed.DeepSpeedEngine:
@@ -60,10 +63,11 @@ def zero3_engine(model: torch.nn.Module) -> deepspeed.DeepSpeedEngine:
 
 
 @torch.no_grad()
-def randomize_adapter(model: torch.nn.Module, seed: int) -> None:
+def randomize_adapter(model: torch.nn.Module, seed: int, first_update: float | None = None) -> None:
     """Give every A and B of a PEFT model (gathered, if ZeRO-3 has partitioned it) values drawn from `seed` alone.
 
-    The update then has about `UPDATE_SHARE` of the size of weights drawn with standard deviation 1/sqrt(inputs).
+    The update then has about `UPDATE_SHARE` of the size of weights drawn with standard deviation 1/sqrt(inputs). With
+    `first_update`, a learning rate, B is what Adam's first step makes of 0: that rate with either sign.
     """
     for index, (_, layer) in enumerate(lora_layers(model)):
         a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
@@ -71,12 +75,15 @@ def randomize_adapter(model: torch.nn.Module, seed: int) -> None:
         rank = a.shape[0]
         a.data.normal_(0, a.shape[1] ** -0.5, generator=generator)
         b.data.normal_(0, UPDATE_SHARE / (layer.scaling[ADAPTER] * rank**0.5), generator=generator)
+        if first_update is not None:
+            b.data.sign_().mul_(first_update)
 
 
-def step_adapter(engine: deepspeed.DeepSpeedEngine, step: int) -> None:
-    """What an optimizer step leaves behind, without forward and backward: another adapter, one more step."""
+def step_adapter(engine: deepspeed.DeepSpeedEngine, step: int, first_update: float | None = None) -> None:
+    """What an optimizer step leaves behind, without forward and backward: another adapter (see `randomize_adapter`),
+    one more step."""
     trainable = [p for p in engine.module.parameters() if p.requires_grad]
     with deepspeed.zero.GatheredParameters(trainable, modifier_rank=0):
-        randomize_adapter(engine.module, seed=step)
+        randomize_adapter(engine.module, seed=step, first_update=first_update)
     engine.global_steps = step
     get_accelerator().synchronize()

@@ -60,6 +60,7 @@ def measure(models: list, runs: dict, args: argparse.Namespace) -> list[dict]:
     """One dict a model and preset: what was run and what lm_eval measured."""
     from lm_eval.tasks import TaskManager
 
+    from rft.evals.models import adapter_room
     from rft.evals.prompts import load_tokenizer
     from rft.evals.serving import Server
 
@@ -68,7 +69,8 @@ def measure(models: list, runs: dict, args: argparse.Namespace) -> list[dict]:
         tokenizer = load_tokenizer(base)
         prompts[base] = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in PROBES]
     reference = None if args.reference == "none" else args.reference
-    server = Server(args.max_model_len, prompts, False, reference, args.tensor_parallel_size)
+    rooms = {base: adapter_room(models, base) for base in prompts}
+    server = Server(args.max_model_len, prompts, rooms, "exact", reference, args.tensor_parallel_size)
     tasks, results = TaskManager(include_path=args.include), []
     try:
         for model in sorted(models, key=lambda model: (str(model.base), model.kind == "adapter")):

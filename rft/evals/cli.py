@@ -31,7 +31,19 @@ def add_sampling_options(parser: argparse.ArgumentParser, mode: str = "greedy_pa
     parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"), help="default: the template's own")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="keep samples here; a second run draws the rest only")
     parser.add_argument("--base", type=Path, metavar="DIR", help="base of the adapters, where it has moved")
-    parser.add_argument("--serve", choices=("sync", "native"), default="sync", help="native: vLLM's own LoRA")
+    parser.add_argument(
+        "--serve",
+        choices=("exact", "merged", "native"),
+        default="exact",
+        help="adapters as the trainer's --lora_serving does, or by vLLM's own LoRA (native)",
+    )
+    parser.add_argument(
+        "--lora-rank",
+        type=int,
+        default=0,
+        metavar="R",
+        help="with exact: room for this rank in a base's engine without adapters too, so that its kernels are the same",
+    )
     parser.add_argument(
         "--reference", choices=("cpu", "cuda", "none"), default="cpu", help="where the probe's PEFT model runs"
     )
@@ -54,7 +66,7 @@ def settings(args: argparse.Namespace, **more):
     from rft.evals.run import Settings
 
     if args.serve == "native" and not torch.cuda.is_available():
-        raise ValueError("found no CUDA device; vLLM's own LoRA of gpt-oss needs one; use --serve sync")
+        raise ValueError("found no CUDA device; vLLM's own LoRA of gpt-oss needs one; use --serve exact")
     system_prompt = args.system_prompt
     if system_prompt and system_prompt.startswith("@"):
         file = Path(system_prompt[1:])
@@ -62,11 +74,11 @@ def settings(args: argparse.Namespace, **more):
             raise ValueError(f"--system-prompt: found no file {file}; wanted a text file, or the text itself")
         system_prompt = file.read_text(encoding="utf-8")
     same = ("mode", "samples", "temperature", "top_p", "seed", "max_tokens", "max_prompt_tokens", "reasoning_effort")
-    same += ("cache", "tensor_parallel_size")
+    same += ("cache", "tensor_parallel_size", "lora_rank")
     return Settings(
         **{name: getattr(args, name) for name in same},
         system_prompt=system_prompt,
-        native_lora=args.serve == "native",
+        serving=args.serve,
         reference=None if args.reference == "none" else args.reference,
         **more,
     )

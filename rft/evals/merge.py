@@ -1,7 +1,7 @@
 """Write an adapter merged into its base in bf16, and check the merged model against the served adapter.
 
 Never back into MXFP4: at the size of a LoRA update nearly all 4-bit codes round to what they were, so the adapter would
-be erased. The merged weights are `bf16(W0 + s·B@A)`, the very bits that the trainer's sync gives the engine.
+be erased. The merged weights are `bf16(W0 + s·B@A)`, the very bits of `--lora_serving merged`.
 """
 
 import json
@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 
 from rft.adapters import read_adapter
 from rft.evals import probe
-from rft.evals.models import MERGE_RECORD, Model, adapter_digest, content
+from rft.evals.models import MERGE_RECORD, Model, adapter_digest, adapter_room, content
 from rft.evals.prompts import load_tokenizer, render, require_short
 from rft.evaluation import read_problems
 
@@ -97,7 +97,8 @@ def _compare(model: Model, directory: Path, prompts: list[list[int]], settings) 
     server = Server(
         longest,
         {model.base: prompts, directory: prompts},
-        settings.native_lora,
+        {model.base: adapter_room([model], model.base, settings.serving)},
+        settings.serving,
         settings.reference,
         settings.tensor_parallel_size,
     )

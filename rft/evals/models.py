@@ -12,6 +12,7 @@ from rft.adapters import base_model_of, is_adapter, read_adapter
 from rft.checkpoints import require_gpt_oss
 from rft.evaluation import tree_digest
 
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MERGE_RECORD = "merged_from.json"  # written by rft.evals.merge beside the weights
 
 
@@ -108,3 +109,23 @@ def adapter_digest(path: Path) -> str:
     scaling = [config["r"], config["lora_alpha"], bool(config.get("use_rslora"))]
     tensors = tree_digest(path / "adapter_model.safetensors")
     return hashlib.sha256(json.dumps([scaling, tensors]).encode()).hexdigest()
+
+
+def adapter_room(models: list[Model], base: Path, serving: str = "exact", rank: int = 0) -> dict:
+    """Options of `rft.engine.open_engine` for an engine over `base` that is to serve its adapters exactly.
+
+    One engine for base and adapters: a zero adapter then is the base, bit for bit. Empty where nothing is served so.
+
+    Args:
+        models: all that are evaluated.
+        base: the checkpoint.
+        serving: `exact`, `merged` or `native`.
+        rank: least room, without adapters too.
+    """
+    adapters = [model.path for model in models if model.base == base and is_adapter(model.path)]
+    layers = [layer for path in adapters for layer in read_adapter(path)[0]["layers"]]
+    rank = max([rank, *(layer["rank"] for layer in layers)])
+    if serving != "exact" or not rank:
+        return {}
+    modules = {*ATTENTION, *(layer["name"].split(".")[-2] for layer in layers)}
+    return {"lora_rank": rank, "lora_modules": sorted(modules)}

@@ -72,7 +72,10 @@ def adapter_log_probs(model, adapter: Path, sequences: list[tuple[list[int], int
     """`reference_log_probs` of the base model with an adapter on it; the model is as before afterwards."""
     from peft import PeftModel
 
+    from rft.hooks import lora_exact
+
     wrapped = PeftModel.from_pretrained(model, str(adapter)).to(torch.bfloat16).eval()
+    lora_exact.install(wrapped)
     try:
         return reference_log_probs(wrapped, sequences)
     finally:

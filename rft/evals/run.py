@@ -12,7 +12,7 @@ from rft import overlay
 from rft.adapters import is_adapter
 from rft.evals import cache, sampling
 from rft.evals.compare import add_comparisons
-from rft.evals.models import Model, adapter_digest, content
+from rft.evals.models import Model, adapter_digest, adapter_room, content
 from rft.evals.prompts import Prompt, load_tokenizer, render, require_short
 from rft.evaluation import MODES, read_problems, record, summarize, tree_digest
 from rft.hooks.cpu_linear import SWITCH
@@ -43,7 +43,8 @@ class Settings:
     system_prompt: str | None = None
     reasoning_effort: str | None = None
     cache: Path | None = None
-    native_lora: bool = False
+    serving: str = "exact"  # of adapters: exact, merged, or native (vLLM's own LoRA)
+    lora_rank: int = 0  # least room for adapters in an engine that serves them exactly
     reference: str | None = "cpu"
     tensor_parallel_size: int = 1
     noise_floor: bool = False  # evaluate the first model a second time
@@ -85,6 +86,7 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
         raise ValueError("found two datasets of one file name; numbers are labelled by it; rename one")
     prompts, templates = _render(models, problems, settings)
     tree_ids = overlay.tree_ids()
+    rooms = {base: adapter_room(models, base, settings.serving, settings.lora_rank) for base, _ in prompts}
     runs = [
         (model, repeat)
         for i, model in enumerate(models)
@@ -93,14 +95,14 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
     streams, shared = {}, {}
     for model, repeat in runs:
         drawn = sampling.identity(temperature, settings.top_p, settings.max_tokens, settings.seed, repeat)
-        stream = identity(model, settings, tree_ids) | {"sampling": drawn}
+        stream = identity(model, settings, tree_ids) | {"room": rooms[model.base], "sampling": drawn}
         file = cache.stream_file(settings.cache, stream) if settings.cache else None
         name = cache.stream_file(Path(), stream)
         if name not in shared:  # two names of one model share what is drawn
             header, found = cache.read_samples(file) if file else (None, {})
             shared[name] = {"stream": stream, "file": file, "header": header or {}, "samples": found}
         streams[model, repeat] = shared[name]
-    _draw_missing(streams, prompts, samples, settings)
+    _draw_missing(streams, prompts, samples, settings, rooms)
     results = []
     for model, repeat in runs:
         state = streams[model, repeat]
@@ -147,7 +149,7 @@ def identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
     return {
         "base": content(model.base),
         "adapter": adapter_digest(model.path) if adapter else None,
-        "native_lora": adapter and settings.native_lora,
+        "serving": settings.serving if adapter else None,
         "engine": {
             "versions": {d.metadata["Name"]: d.version for d in map(_distribution, DISTRIBUTIONS) if d},
             "tree_ids": tree_ids,
@@ -193,7 +195,7 @@ def _render(models: list[Model], problems: dict, settings: Settings) -> tuple[di
     return prompts, templates
 
 
-def _draw_missing(streams: dict, prompts: dict, samples: int, settings: Settings) -> None:
+def _draw_missing(streams: dict, prompts: dict, samples: int, settings: Settings, rooms: dict[Path, dict]) -> None:
     """Draw what the streams lack. Models of one base follow each other, the base itself first."""
     from rft.evals.serving import Server
 
@@ -204,7 +206,8 @@ def _draw_missing(streams: dict, prompts: dict, samples: int, settings: Settings
     server = Server(
         settings.max_prompt_tokens + settings.max_tokens,
         {base: [prompt.tokens for prompt in list(rendered.values())[:8]] for base, rendered in needed.items()},
-        settings.native_lora,
+        rooms,
+        settings.serving,
         settings.reference,
         settings.tensor_parallel_size,
     )

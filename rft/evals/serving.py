@@ -14,7 +14,8 @@ class Server:
     Args:
         max_model_len: prompt plus completion, tokens.
         prompts: for each base checkpoint, token lists for the probe.
-        native: serve adapters by vLLM's own LoRA instead of the trainer's sync.
+        rooms: for each base checkpoint, the room for adapters that its engine has, see `rft.evals.models.adapter_room`.
+        serving: how adapters are served: `exact`, `merged` or `native` (vLLM's own LoRA).
         reference: device of the PEFT model that the probe compares with; None leaves that check out.
         tensor_parallel_size: ranks of the engine.
     """
@@ -23,11 +24,13 @@ class Server:
         self,
         max_model_len: int,
         prompts: dict[Path, list[list[int]]],
-        native: bool = False,
+        rooms: dict[Path, dict] | None = None,
+        serving: str = "exact",
         reference: str | None = "cpu",
         tensor_parallel_size: int = 1,
     ) -> None:
-        self.max_model_len, self.prompts, self.native = max_model_len, prompts, native
+        self.max_model_len, self.prompts, self.rooms, self.serving = max_model_len, prompts, rooms or {}, serving
+        self.native = serving == "native"
         self.reference, self.tensor_parallel_size = reference, tensor_parallel_size
         self.llm = self.base = self.adapter = self.names = self.model = None
         self.sequences, self.base_log_probs = None, None
@@ -45,7 +48,7 @@ class Server:
         if self.base != model.base or under:
             self.close()
             self._open(model.base)
-        how = {"method": "base checkpoint" if adapter is None else "native LoRA" if self.native else "trainer's sync"}
+        how = {"method": "base checkpoint" if adapter is None else f"{self.serving} LoRA"}
         how |= self.backends
         if adapter is None:
             return self.llm, None, how
@@ -68,7 +71,7 @@ class Server:
         from rft.engine import open_engine
         from rft.served import backends
 
-        options = {"enable_lora": True, "max_lora_rank": 64} if self.native else {}
+        options = {"enable_lora": True, "max_lora_rank": 64} if self.native else self.rooms.get(base, {})
         self.llm = open_engine(str(base), self.max_model_len + 2, self.tensor_parallel_size, **options)
         self.base = base
         self.backends = {"backends": self.llm.collective_rpc(backends)[0]}

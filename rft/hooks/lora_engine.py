@@ -1,5 +1,6 @@
 """Engine side of the LoRA weight sync: pass the adapter to the workers, and stamp rollouts with its version."""
 
+from rft.hooks.adapter_memory import AdapterMemory
 from rft.hooks.lora_manifest import accepted
 
 
@@ -17,8 +18,12 @@ async def apply_lora(engine, manifest: dict, payload) -> list[dict]:
     Raises:
         ValueError: a worker refused the adapter; the message names the tensor.
     """
-    # The engine's RPC turns numpy arrays into lists of Python integers: bytes arrive as they are.
-    receipts = accepted(await engine.llm.collective_rpc("apply_lora", args=(manifest, payload.tobytes())))
+    memory = engine.adapter_memory = getattr(engine, "adapter_memory", None) or AdapterMemory()
+    receipts = await engine.llm.collective_rpc("apply_lora", args=(manifest, memory.write(payload)))
+    if any("unmapped" in receipt for receipt in receipts):  # tensor-parallel ranks on several machines
+        # As bytes: the engine's RPC turns numpy arrays into lists of Python integers.
+        receipts = await engine.llm.collective_rpc("apply_lora", args=(manifest, payload.tobytes()))
+    receipts = accepted(receipts)
     if not await engine.llm.reset_prefix_cache():
         raise RuntimeError("LoRA sync: requests still run on the engine, so its prefix cache could not be forgotten")
     engine.adapter_version = manifest["version"]

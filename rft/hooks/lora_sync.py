@@ -12,6 +12,8 @@ import ray
 import torch
 from peft import PeftModel
 
+from rft.hooks.kept_share import probed
+from rft.hooks.lora_exact import trainer_kept_share
 from rft.hooks.lora_manifest import PEFT_PREFIX, build_manifest
 
 ADAPTER = "default"
@@ -63,11 +65,14 @@ def pack_adapter(model: PeftModel, version: int) -> tuple[dict, torch.Tensor]:
             }
         )
         matrices += [a.flatten(), b.flatten()]
-    return build_manifest(layers, matrices[0].dtype, version), torch.cat(matrices).cpu()
+    packed = torch.cat(matrices)
+    # Page-locked memory, which torch keeps for the next sync: a copy into fresh pages takes ten times as long.
+    buffer = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=packed.is_cuda)
+    return build_manifest(layers, packed.dtype, version), buffer.copy_(packed)
 
 
 def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list) -> dict[str, float] | None:
-    """Bring every vLLM worker to `W0 + scaling · B @ A` of the adapter as it is now. Call on every rank.
+    """Let every vLLM worker serve the adapter as it is now. Call on every rank.
 
     Returns:
         On rank 0 the metrics of the sync (see `receipt_metrics`), on the others None.
@@ -76,14 +81,16 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list) -> dict[str, flo
         ValueError: a worker refused the adapter, or the workers' receipts disagree.
     """
     model, marks = engine.module, [time.perf_counter()]
-    lora_layers(model)  # on every rank: one that raised alone would leave the others in the barrier
-    trainable = [p for p in model.parameters() if p.requires_grad]
+    layers = lora_layers(model)  # on every rank: one that raised alone would leave the others in the barrier
+    needed = [p for p in model.parameters() if p.requires_grad]
+    needed += [p for _, layer in probed(layers) for p in layer.get_base_layer().parameters()]
     metrics = None
     # One coalesced all-gather for all adapter matrices; a gather per matrix would be a latency per matrix.
-    with deepspeed.zero.GatheredParameters(trainable, enabled=engine.zero_optimization_partition_weights()):
+    with deepspeed.zero.GatheredParameters(needed, enabled=engine.zero_optimization_partition_weights()):
         marks.append(time.perf_counter())
         if torch.distributed.get_rank() == 0:
             manifest, buffer = pack_adapter(model, version=engine.global_steps)
+            kept = trainer_kept_share(probed(layers))
     if torch.distributed.get_rank() == 0:
         marks.append(time.perf_counter())
         payload = ray.put(buffer.view(torch.uint8).numpy())
@@ -92,6 +99,8 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list) -> dict[str, flo
         marks.append(time.perf_counter())
         compare_receipts(manifest, per_engine)
         metrics = receipt_metrics(per_engine, marks)
+        if kept is not None:
+            metrics["adapter_output_kept_share"] = kept
     torch.distributed.barrier()
     return metrics
 
@@ -117,7 +126,7 @@ def compare_receipts(manifest: dict, per_engine: list[list[dict]]) -> None:
 
 
 def receipt_metrics(per_engine: list[list[dict]], marks: list[float]) -> dict[str, float]:
-    """Numbers for the metrics log: seconds by phase (the slowest worker's), adapter version, share kept by bf16."""
+    """Numbers for the metrics log: seconds by phase (the slowest worker's), adapter version, shares of the update."""
     receipts = [receipt for receipts in per_engine for receipt in receipts]
     gather, pack, put, rpc = (b - a for a, b in pairwise(marks))
     metrics = {
@@ -133,8 +142,9 @@ def receipt_metrics(per_engine: list[list[dict]], marks: list[float]) -> dict[st
     }
     for phase in receipts[0]["seconds"]:
         metrics[f"sync_worker_{phase}_seconds"] = max(receipt["seconds"][phase] for receipt in receipts)
-    kept = [receipt["kept_share"] for receipt in receipts if receipt["kept_share"] is not None]
-    if kept:
-        metrics["sync_kept_share"] = min(kept)
+    for share in ("kept_share", "output_kept_share"):
+        known = [receipt[share] for receipt in receipts if receipt[share] is not None]
+        if known:
+            metrics[f"sync_{share}"] = min(known)
     metrics["sync_changed_share"] = sum(receipt["changed_share"] for receipt in receipts) / len(receipts)
     return metrics

@@ -1,10 +1,11 @@
-"""vLLM worker side of the LoRA weight sync: rebuild each adapted weight from its pristine copy.
+"""vLLM worker side of the LoRA weight sync: put an adapter into the layers it belongs to, and report what is held.
 
-`W = dtype(fp32(W0) + scaling · B @ A)`, from W0 every time: adding increments in place would drift and lose small
-updates (seen in the reference system: adapters accumulated silently until it rebuilt from cached base weights).
+Where the engine was started with room for it, A and B are copied beside the weight, which stays as it is
+(`rft.hooks.lora_exact_engine`). Elsewhere the weight is rebuilt from a pristine copy (`rft.hooks.lora_merged`).
 """
 
 import time
+from typing import NamedTuple
 
 import torch
 from vllm.model_executor.layers.linear import (
@@ -15,13 +16,29 @@ from vllm.model_executor.layers.linear import (
     RowParallelLinear,
 )
 
+from rft.hooks import adapter_memory, lora_exact_engine, lora_merged
 from rft.hooks.lora_manifest import buffer_from_bytes, layer_matrices
 
 FULL = slice(None)
 CHECKSUM_CHUNK = 1 << 22  # elements; 32 MB of 64-bit integers
+CHECKSUM_FACTOR = 0x5851F42D4C957F2D  # odd, of a well-known linear congruential generator
 
 
-def apply_lora_or_refuse(worker, manifest: dict, payload: bytes) -> dict:
+class Target(NamedTuple):
+    """This rank's share of one adapted projection."""
+
+    checkpoint_name: str
+    name: str  # of the parameter in the engine's model
+    module: torch.nn.Module
+    part: int  # which of a packed layer's projections; 0 elsewhere
+    rows: slice  # of the module's weight
+    a: torch.Tensor  # (rank, in of this rank)
+    b: torch.Tensor  # (out of this rank, rank)
+    scaling: float
+    tp_rank: int
+
+
+def apply_lora_or_refuse(worker, manifest: dict, payload: bytes | dict) -> dict:
     """`apply_lora`, with a refusal as the receipt `{"refused": message}`.
 
     An exception in one tensor-parallel worker would leave the other workers' answers in vLLM's queues, to be read as
@@ -33,92 +50,89 @@ def apply_lora_or_refuse(worker, manifest: dict, payload: bytes) -> dict:
         return {"refused": str(refusal)}
 
 
-def apply_lora(worker, manifest: dict, payload: bytes) -> dict:
-    """Set every adapted weight of this worker's model and report what was done.
+def apply_lora(worker, manifest: dict, payload: bytes | dict) -> dict:
+    """Serve an adapter from now on, and report what was done.
 
     Args:
-        worker: the vLLM worker; pristine copies of the touched parameters are kept on it from the first call on.
+        worker: the vLLM worker; what it served before is kept on it.
         manifest: see `rft.hooks.lora_manifest`.
-        payload: the flat buffer's bytes.
+        payload: the flat buffer's bytes, or where they lie, see `rft.hooks.adapter_memory`.
 
     Returns:
-        The receipt: `version`, `layers`, `tp_rank`, `checksum` (of the touched parameters), `kept_share` (share of
-        the update that survives rounding to the weight's dtype; None for a zero update), `changed_share` (share of
-        the touched parameters' elements that differ from the base's), `seconds` by phase.
+        The receipt: `version`, `layers`, `tp_rank`, `serving` (`exact` or `merged`), `checksum` (of the adapted
+        layers: base and adapter), `kept_share` (share of the update that survives in the weights; 1 where A and B are
+        served as they are; None for a zero update), `output_kept_share` (the same in the layers' outputs, see
+        `rft.hooks.kept_share`), `changed_share` (share of the elements that hold the adapter and differ from the
+        base's), `seconds` by phase. Or `{"unmapped": True}` where the payload's memory is not this machine's.
 
     Raises:
-        ValueError: an unknown name, a wrong shape, or another set of layers than at the first sync. Nothing has been
-            written then.
+        ValueError: an unknown name, a wrong shape, too little room, or another set of layers than at the first sync.
+            Nothing has been written then.
     """
     marks = [time.perf_counter()]
     model = worker.model_runner.get_model()
+    device = next(model.parameters()).device
+    content = adapter_memory.read(payload) if isinstance(payload, dict) else payload
+    if content is None:
+        return {"unmapped": True}
+    buffer = buffer_from_bytes(manifest, content, device)
+    marks.append(time.perf_counter())
+
     modules = dict(model.named_modules())
-    targets = [resolve(model, modules, layer) for layer in manifest["layers"]]
-    names = [layer["name"] for layer in manifest["layers"]]
-    known = getattr(worker, "rft_adapted_names", names)
-    if set(names) != set(known):
-        difference = sorted(set(names) ^ set(known))
-        raise ValueError(f"LoRA sync: the adapter covers other layers than at the first sync: {difference[0]}")
+    targets = [resolve(model, modules, layer, buffer) for layer in manifest["layers"]]
+    names = sorted(target.checkpoint_name for target in targets)
+    if difference := set(names) ^ set(getattr(worker, "rft_adapted_names", names)):
+        raise ValueError(f"LoRA sync: the adapter covers other layers than at the first sync: {min(difference)}")
     marks.append(time.perf_counter())
 
-    buffer = buffer_from_bytes(manifest, payload, next(model.parameters()).device)
+    if any(lora_exact_engine.is_wide(target.module) for target in targets):
+        serving, pristine = "exact", {}
+        lora_exact_engine.write(targets)
+        changed = lora_exact_engine.changed_share(targets)
+        kept = 1.0 if changed else None  # A and B are held as they came
+    else:
+        serving, pristine = "merged", worker.__dict__.setdefault("rft_pristine", {})
+        kept, changed = lora_merged.rebuild(targets, pristine)
+    worker.rft_adapted_names = names
+    _synchronize(device)
     marks.append(time.perf_counter())
-
-    pristine = getattr(worker, "rft_pristine", None)
-    if pristine is None:
-        params = {name: param for name, param, *_ in targets}
-        pristine = worker.rft_pristine = {name: param.data.clone() for name, param in params.items()}
-        worker.rft_adapted_names = names
-    kept, total, changed = _rebuild(manifest, buffer, targets, pristine)
-    _synchronize(buffer.device)
+    outputs = (
+        lora_merged.output_kept_share(targets, pristine) if pristine else lora_exact_engine.output_kept_share(targets)
+    )
     marks.append(time.perf_counter())
-
-    touched = {name: param for name, param, *_ in targets}
-    digest = checksum([touched[name].data for name in sorted(touched)])
+    digest = _digest(worker, targets, serving)
     marks.append(time.perf_counter())
-    phases = ("resolve", "copy", "apply", "checksum")
+    phases = ("copy", "resolve", "apply", "probe", "checksum")
     return {
         "version": manifest["version"],
-        "layers": len(names),
-        "tp_rank": targets[0][-1],
+        "layers": len(targets),
+        "tp_rank": targets[0].tp_rank,
+        "serving": serving,
         "checksum": digest,
-        "kept_share": kept / total if total else None,
-        "changed_share": changed / sum(param.numel() for param in touched.values()),
+        "kept_share": kept,
+        "output_kept_share": outputs,
+        "changed_share": changed,
         "seconds": {phase: b - a for phase, a, b in zip(phases, marks, marks[1:], strict=False)},
     }
 
 
-@torch.no_grad()
-def _rebuild(manifest: dict, buffer: torch.Tensor, targets: list, pristine: dict) -> list[float]:
-    """Write every target; return the update's inner product with what was kept of it, and with itself, and the number
-    of elements that differ from the pristine ones."""
-    kept = torch.zeros((), dtype=torch.float64, device=buffer.device)
-    total, changed = torch.zeros_like(kept), torch.zeros_like(kept)
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # TF32 would drop half of the mantissa of B @ A
-    try:
-        for layer, (name, param, rows, b_rows, a_columns, _) in zip(manifest["layers"], targets, strict=True):
-            a, b = layer_matrices(layer, buffer)
-            base = pristine[name][rows].float()
-            # Sliced before the product: a rank computes only its own share. The sum over the LoRA rank is never split.
-            update = (b[b_rows].float() @ a[:, a_columns].float()) * layer["scaling"]
-            new = (base + update).to(param.dtype)
-            param.data[rows].copy_(new)
-            kept += ((new.float() - base) * update).sum(dtype=torch.float64)
-            total += (update * update).sum(dtype=torch.float64)
-            changed += (new != pristine[name][rows]).sum()
-    finally:
-        torch.set_float32_matmul_precision(precision)
-    return torch.stack([kept, total, changed]).tolist()
+def _digest(worker, targets: list[Target], serving: str) -> str:
+    """A checksum of the adapted layers as they are now, base and adapter."""
+    touched = {target.name: target.module.weight.data for target in targets}
+    weights = [touched[name] for name in sorted(touched)]
+    if serving == "merged":
+        return checksum(weights)
+    # Nothing ever writes W again, so its checksum is taken once; A and B are few and come together.
+    base = worker.__dict__.setdefault("rft_base_checksum", None) or checksum(weights)
+    worker.rft_base_checksum = base
+    held = torch.cat([part.flatten() for part in lora_exact_engine.held(targets)])
+    return f"{(int(base, 16) * CHECKSUM_FACTOR + int(checksum([held]), 16)) % (1 << 64):016x}"
 
 
-def resolve(model: torch.nn.Module, modules: dict[str, torch.nn.Module], layer: dict) -> tuple:
-    """Find the parameter of one adapter layer and this rank's part of it.
+def resolve(model: torch.nn.Module, modules: dict[str, torch.nn.Module], layer: dict, buffer: torch.Tensor) -> Target:
+    """Find the module of one adapter layer and this rank's part of it.
 
     Checkpoint names become vLLM's by the model's own mapper and packed modules, so that no name table is kept here.
-
-    Returns:
-        (parameter name, parameter, its rows to write, rows of B to use, columns of A to use, tensor-parallel rank).
 
     Raises:
         ValueError: unknown name, or shapes that do not fit the layer.
@@ -149,7 +163,18 @@ def resolve(model: torch.nn.Module, modules: dict[str, torch.nn.Module], layer: 
             f"LoRA sync: {checkpoint_name} is {module.weight.dtype} {tuple(module.weight.shape)} in the engine; "
             f"the sync writes unquantised weights of shape {local} only"
         )
-    return f"{path}.weight", module.weight, rows, b_rows, a_columns, module.tp_rank
+    a, b = layer_matrices(layer, buffer)
+    return Target(
+        checkpoint_name=checkpoint_name,
+        name=f"{path}.weight",
+        module=module,
+        part=shard or 0,
+        rows=rows,
+        a=a[:, a_columns],  # cut before any product: a rank computes its own share only
+        b=b[b_rows],
+        scaling=layer["scaling"],
+        tp_rank=module.tp_rank,
+    )
 
 
 def _rank_slices(module, shard: int | None, name: str) -> tuple[slice, slice, slice, tuple[int, int]]:
@@ -190,14 +215,14 @@ def checksum(tensors: list[torch.Tensor]) -> str:
     """
     # Few chunks, for each costs kernel launches; small ones, for the 64-bit temporaries must fit beside an engine that
     # has filled the device. Their sums are fetched together: a transfer each would cost more than the arithmetic.
-    places = torch.arange(1, CHECKSUM_CHUNK + 1, device=tensors[0].device, dtype=torch.int64) * 0x5851F42D4C957F2D
+    places = torch.arange(1, CHECKSUM_CHUNK + 1, device=tensors[0].device, dtype=torch.int64) * CHECKSUM_FACTOR
     sums = []
     for tensor in tensors:
         for part in tensor.contiguous().view(torch.int16).flatten().split(CHECKSUM_CHUNK):
             sums.append(part.to(torch.int64).add_(0x8000).mul_(places[: part.numel()]).sum())
     total = 0
     for value in torch.stack(sums).tolist():
-        total = (total * 0x5851F42D4C957F2D + value + 1) % (1 << 64)
+        total = (total * CHECKSUM_FACTOR + value + 1) % (1 << 64)
     return f"{total:016x}"
 
 

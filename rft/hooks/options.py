@@ -29,6 +29,19 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="with LoRA: load a second model for --init_kl_coef instead of using the actor with its adapter off",
     )
     group.add_argument(
+        "--lora_serving",
+        choices=["exact", "merged"],
+        default="exact",
+        help="exact (default): the engine holds A and B beside its weights and rounds once, so no update is lost; "
+        "merged: bf16(W + s·B·A), as the first recipes were trained (docs/loss.md)",
+    )
+    group.add_argument(
+        "--head_dtype",
+        choices=["float32", "model"],
+        default="float32",
+        help="what trainer and engine compute logits in; model: the checkpoint's dtype, as upstream",
+    )
+    group.add_argument(
         "--rollout_seeds",
         choices=["request", "engine"],
         default="request",

@@ -48,7 +48,8 @@ def test_patched_equals_pristine_bit_for_bit(dense_checkpoint, tmp_path):
     assert stock.returncode == 0, stock.stdout[-4000:]
     import direct
 
-    ours = direct.train(tmp_path / "ours", dense_checkpoint, *OPTIONS, "--rollout_seeds", "engine")
+    gates = ["--rollout_seeds", "engine", "--head_dtype", "model"]
+    ours = direct.train(tmp_path / "ours", dense_checkpoint, *OPTIONS, *gates)
     wanted, found = logged_steps(stock.stdout), logged_steps(ours)
     assert len(wanted) == len(found) == 3
     names = wanted[0].keys()

@@ -54,6 +54,7 @@ def test_sync_measures_every_phase_against_dummy_weights(work):
     # r=8, bf16: q 128x128, k and v 64x128, o 128x128, in each of two layers
     assert found["bytes"] == 2 * 8 * 2 * (256 + 192 + 192 + 256)
     assert all(sync["end_to_end_seconds"] >= sync["sync_seconds"] for sync in found["syncs"])
+    assert found["first_update"]["sync_kept_share"] == 1.0
     for name in ("end_to_end_seconds", "sync_gather_seconds", "sync_rpc_seconds", "sync_worker_apply_seconds"):
         assert f"`{name}`" in table
 

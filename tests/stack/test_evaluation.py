@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 
 from rft.evals import cache, probe, sampling
 from rft.evals.merge import merge_and_check
-from rft.evals.models import checked
+from rft.evals.models import adapter_room, checked
 from rft.evals.prompts import load_tokenizer, render
 from rft.evals.run import Settings, evaluate
 from rft.evals.serving import Server
@@ -70,7 +70,7 @@ def responses(result: dict) -> list[str]:
 def test_adapters_are_served_by_the_sync_and_probed(results):
     base, again, tuned, zero = results[0]
     assert [r["model"] for r in results[0]] == ["base", "base (A/A)", "tuned", "zero"]
-    assert base["served"]["method"] == "base checkpoint" and tuned["served"]["method"] == "trainer's sync"
+    assert base["served"]["method"] == "base checkpoint" and tuned["served"]["method"] == "exact LoRA"
     seen = tuned["served"]["probe"]
     assert seen["reference"] == "PEFT"
     assert seen["moved"] > 0.1 and 0.8 < seen["effect_size"] < 1.2
@@ -159,7 +159,7 @@ def test_dropped_or_weakened_adapter_is_an_error(checkpoint, adapters, monkeypat
     monkeypatch.setattr(rft.engine, "read_adapter", weakened)
     (model,) = checked([("tuned", adapters["tuned"])])
     prompts = [p.tokens for p in render(load_tokenizer(checkpoint), PROBLEMS[:4], None, None)]
-    server = Server(160, {model.base: prompts})
+    server = Server(160, {model.base: prompts}, {model.base: adapter_room([model], model.base)})
     try:
         with pytest.raises(ValueError, match="the adapter's effect in the engine is 0"):
             server.serve(model)
@@ -203,7 +203,8 @@ def test_lm_eval_task_runs_on_the_served_adapter(checkpoint, adapters, tmp_path,
     pytest.importorskip("lm_eval")
     (model,) = checked([("tuned", adapters["tuned"])])
     questions, tokenizer = ["1+2=", "7+8=", "3+3="], load_tokenizer(checkpoint)
-    server = Server(512, {model.base: [tokenizer(q)["input_ids"] for q in questions]}, reference=None)
+    probes, room = [tokenizer(q)["input_ids"] for q in questions], adapter_room([model], model.base)
+    server = Server(512, {model.base: probes}, {model.base: room}, reference=None)
     try:
         llm, _, _ = server.serve(model)
         from vllm import SamplingParams

@@ -5,27 +5,13 @@ import copy
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_adapter import LAYERS, NAMES, adapter, one_update
 
 from rft.engine import sync_engine
 from rft.hooks.lora_manifest import build_manifest
 from rft.served import expected_layer, merged, read_layer
 
 pytestmark = pytest.mark.stack
-
-RANK, SCALING = 8, 2.0
-SHAPES = {"q_proj": (128, 128), "k_proj": (64, 128), "v_proj": (64, 128), "o_proj": (128, 128)}  # (out, in)
-NAMES = [f"model.layers.{layer}.self_attn.{part}.weight" for layer in range(2) for part in SHAPES]
-LAYERS = [
-    {"name": n, "rank": RANK, "scaling": SCALING, "out_features": o, "in_features": i}
-    for n in NAMES
-    for o, i in [SHAPES[n.split(".")[-2]]]
-]
-
-
-def adapter(seed: int, scale: float = 0.1) -> tuple[dict, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    manifest = build_manifest(LAYERS, torch.bfloat16, version=seed)
-    return manifest, (torch.randn(manifest["numel"], generator=generator) * scale).to(torch.bfloat16)
 
 
 def served_weights(llm) -> list[dict[str, torch.Tensor]]:
@@ -66,6 +52,12 @@ def test_served_weights_are_the_merged_weights_bit_for_bit(engine, checkpoint):
     assert [r["tp_rank"] for r in receipts] == list(range(ranks_of(engine)))
     assert all(r["version"] == 11 and r["layers"] == len(NAMES) and 0.9 < r["kept_share"] < 1.1 for r in receipts)
     assert_same_bits(served_weights(engine), expected_weights(checkpoint, manifest, buffer, ranks_of(engine)))
+
+
+def test_a_small_update_is_lost(engine):
+    """What merged bf16 weights cannot hold, the receipts say; `test_exact_serving.py` has the other way."""
+    receipts = sync_engine(engine, *one_update(seed=12))
+    assert all(r["serving"] == "merged" and r["kept_share"] < 0.1 and r["output_kept_share"] < 0.1 for r in receipts)
 
 
 def test_fiftieth_sync_leaves_the_same_bits_as_the_first(engine, checkpoint):

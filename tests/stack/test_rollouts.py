@@ -77,7 +77,7 @@ def test_rollouts_do_not_depend_on_the_number_of_engines(engines, checkpoint):
 
 def test_canary_moves_if_and_only_if_the_weights_do(engines, checkpoint):
     import ray
-    from test_lora_sync import LAYERS, adapter
+    from tiny_adapter import LAYERS, adapter
 
     from rft.hooks.lora_manifest import build_manifest
 
@@ -107,7 +107,7 @@ def test_canary_moves_if_and_only_if_the_weights_do(engines, checkpoint):
 def test_engine_that_does_not_serve_what_it_received_is_found_out(engines, checkpoint):
     """A receipt that claims an update which the engine does not compute with: the next rollout must not happen."""
     import ray
-    from test_lora_sync import adapter
+    from tiny_adapter import adapter
 
     manifest, buffer = adapter(seed=31)
     generate(engines[1:2], checkpoint, prompts=PROMPTS[:1])  # measures the base
@@ -124,7 +124,7 @@ def base_of_one_layer(checkpoint, number: int) -> tuple:
     """Arguments of `update_weight_from_ref` that put one adapted weight of the checkpoint back."""
     import ray
     from safetensors.torch import load_file
-    from test_lora_sync import NAMES
+    from tiny_adapter import NAMES
 
     weight = load_file(checkpoint / "model.safetensors")[NAMES[number]]
     return NAMES[number], weight.dtype, tuple(weight.shape), ray.put(weight.flatten().view(torch.uint8).numpy())

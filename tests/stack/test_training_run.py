@@ -238,9 +238,18 @@ def test_adapter_is_saved_whole_and_alone(run_dir):
 @pytest.fixture(scope="session")
 def trained_engine(run_dir):
     """The run's base checkpoint in a fresh engine."""
-    llm = open_engine(base_model_of(run_dir / "adapter"), max_model_len=256)
+    room = {"lora_rank": 8, "lora_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    llm = open_engine(base_model_of(run_dir / "adapter"), max_model_len=256, **room)
     yield llm
     llm.llm_engine.engine_core.shutdown()
+
+
+def test_adapters_are_served_exactly(run_dir):
+    """The default: nothing of the adapter is rounded away on its way, and little in the outputs of its layers."""
+    steps = read_jsonl(run_dir / TRAINING_FILE)
+    assert {step["sync_kept_share"] for step in steps} == {1.0}
+    for name in ("sync_output_kept_share", "adapter_output_kept_share"):
+        assert all(0.8 < step[name] < 1.2 for step in steps), name
 
 
 def test_engine_in_training_held_the_adapter_that_was_saved(run_dir, trained_engine):

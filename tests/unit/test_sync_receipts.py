@@ -26,7 +26,7 @@ def receipt(rank: int, checksum: str) -> dict:
     seconds = {"resolve": 0.1, "copy": 0.2, "apply": 0.3, "checksum": 0.4}
     return {
         "version": 7, "layers": 1, "tp_rank": rank, "checksum": checksum, "kept_share": 0.9 - 0.1 * rank,
-        "changed_share": 0.5,
+        "output_kept_share": 1.0, "changed_share": 0.5,
         "seconds": seconds,
     }  # fmt: skip
 
@@ -37,6 +37,7 @@ TWO_ENGINES = [[receipt(0, "00000000000000aa"), receipt(1, "00000000000000bb")] 
 def test_equal_receipts_pass_and_become_metrics():
     compare_receipts(MANIFEST, TWO_ENGINES)
     metrics = receipt_metrics(TWO_ENGINES, [0.0, 1.0, 3.0, 6.0, 10.0])
+    assert metrics["sync_output_kept_share"] == 1.0
     assert metrics["sync_seconds"] == 10.0
     assert (metrics["sync_gather_seconds"], metrics["sync_rpc_seconds"]) == (1.0, 4.0)
     assert metrics["sync_kept_share"] == pytest.approx(0.8)

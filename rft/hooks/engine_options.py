@@ -1,0 +1,44 @@
+"""What a run asks of its rollout engines beyond vLLM's own options; it travels in vLLM's `additional_config`.
+
+vLLM hashes that field with the rest of its configuration, so compiled code of another layout is not taken for ours.
+"""
+
+KEY = "rft"
+
+
+def build(head_dtype: str, rank: int = 0, modules: list[str] | None = None) -> dict:
+    """An `additional_config` for vLLM.
+
+    Args:
+        head_dtype: `float32` or `model`, see `rft.hooks.float32_head`.
+        rank: largest LoRA rank to make room for, see `rft.hooks.lora_exact_engine`; 0: adapters are merged.
+        modules: the adapted layers' names as PEFT has them.
+    """
+    lora = {"rank": rank, "modules": sorted(modules)} if rank else None
+    return {KEY: {"head_dtype": head_dtype, "lora": lora}}
+
+
+def of_run(args) -> dict:
+    """The same from a training's options."""
+    exact = args.lora_rank > 0 and args.lora_serving == "exact"
+    modules = [args.target_modules] if isinstance(args.target_modules, str) else args.target_modules
+    return build(args.head_dtype, args.lora_rank if exact else 0, modules)
+
+
+def prepare(model, vllm_config) -> None:
+    """Do to a model that vLLM has just loaded what the options ask for; without options of ours, nothing.
+
+    Raises:
+        ValueError: the model's layers do not allow it.
+    """
+    options = (vllm_config.additional_config or {}).get(KEY)
+    if not options:
+        return
+    if options["lora"]:
+        from rft.hooks import lora_exact_engine
+
+        lora_exact_engine.widen(model, **options["lora"])
+    if options["head_dtype"] == "float32":
+        from rft.hooks import float32_head
+
+        float32_head.in_engine(model)

@@ -1,0 +1,74 @@
+"""Logits in float32 from a bf16 model, in trainer and engine: the matrix product's float32 sums are not rounded.
+
+Both stacks round the logits to bf16 and cast them back: at 16 to 32 that is ±0.06 nats on every uncertain token, other
+ones on each side. The operands stay bf16; what is kept is what the kernel has summed anyway. Others mended it likewise
+(MiniMax-M1, arXiv 2506.13585, section 3.2; prime-rl #2438).
+"""
+
+import torch
+
+
+def float32_product(x: torch.Tensor, weight: torch.Tensor, transpose: bool = True) -> torch.Tensor:
+    """`x @ weight.T` (`x @ weight` without `transpose`) of 2-byte matrices (rows, in), summed and kept in float32."""
+    other = weight.T if transpose else weight
+    if x.is_cuda and x.dtype != torch.float32:
+        return torch.mm(x, other, out_dtype=torch.float32)
+    return x.float() @ other.float()  # the CPU has no such kernel; its models are tiny
+
+
+class _Float32Logits(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return float32_product(x, weight)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        grad = grad.to(weight.dtype)  # as it was when the logits were bf16
+        grad_x = grad @ weight if ctx.needs_input_grad[0] else None
+        return grad_x, grad.T @ x if ctx.needs_input_grad[1] else None
+
+
+class Float32Linear(torch.nn.Linear):
+    """A bias-free linear layer in bf16 or fp16 with float32 outputs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Float32Logits.apply(x.flatten(0, -2), self.weight).view(*x.shape[:-1], -1)
+
+
+def install(model: torch.nn.Module) -> None:
+    """Give a transformers (or PEFT) causal language model logits in float32.
+
+    Raises:
+        ValueError: its head is no plain linear layer.
+    """
+    head = model.get_output_embeddings()
+    if type(head) is not torch.nn.Linear or head.bias is not None:
+        raise ValueError(
+            f"--head_dtype float32: the model's head is a {type(head).__name__}; wanted a linear layer without bias; "
+            "take --head_dtype model"
+        )
+    head.__class__ = Float32Linear
+
+
+def in_engine(model: torch.nn.Module) -> None:
+    """The same for a model in vLLM, before it is compiled or captured.
+
+    Raises:
+        ValueError: its head is quantised.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+    class Float32Head(UnquantizedEmbeddingMethod):
+        def apply(self, layer, x, bias=None):
+            logits = float32_product(x, layer.weight)
+            return logits if bias is None else logits + bias
+
+    head = model.lm_head
+    if type(head.quant_method) is not UnquantizedEmbeddingMethod:
+        raise ValueError(
+            f"--head_dtype float32: the engine's head has {type(head.quant_method).__name__}; wanted an "
+            "unquantised one; take --head_dtype model"
+        )
+    head.quant_method = Float32Head()

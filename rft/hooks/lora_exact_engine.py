@@ -1,0 +1,139 @@
+"""vLLM's side of LoRA with one rounding: adapted layers have room for an adapter beside their weights from the start.
+
+The formula is `rft.hooks.lora_exact`'s. A linear layer of (out, in) becomes one buffer `[W | B]` of (out, in + width),
+and `A'` of (width, in). W stays where it is, a sync copies A and B, and no address changes, so CUDA graphs and compiled
+code stay valid. A packed layer (qkv) has a block of columns for each of its parts, zero in the rows of the others.
+
+Tensor parallelism needs no collective of its own: a column-parallel layer holds its rows of B; a row-parallel one holds
+its columns of A, and the partial `x A'ᵀ` goes through B into the sum over ranks that is made anyway.
+"""
+
+import torch
+from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
+from vllm.model_executor.layers.utils import dispatch_unquantized_gemm
+
+from rft.hooks.kept_share import KeptShare, probe_inputs, probed
+
+ALIGNMENT = 8  # elements: 16 bytes, which GEMM kernels want of every row and every block of columns
+
+
+class ExactLinearMethod(UnquantizedLinearMethod):
+    """`[x, x A'ᵀ] [W | B]ᵀ + bias`, by the kernels that an unquantised layer of this platform uses."""
+
+    def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        gemm = dispatch_unquantized_gemm()
+        beside = gemm(layer, x, layer.lora_a, None)
+        return gemm(layer, torch.cat((x, beside), -1), layer.weight_and_b, bias)
+
+    def without_adapter(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """What `apply` gives with a zero adapter, by the same kernel."""
+        nothing = x.new_zeros(*x.shape[:-1], layer.lora_a.shape[0])
+        return dispatch_unquantized_gemm()(layer, torch.cat((x, nothing), -1), layer.weight_and_b, bias)
+
+
+def widen(model: torch.nn.Module, rank: int, modules: list[str]) -> None:
+    """Make room for an adapter in a loaded model; until the first sync it computes as the base does.
+
+    Args:
+        model: as vLLM has loaded it, before it is compiled or captured.
+        rank: the largest rank that will be served.
+        modules: names of the adapted layers as PEFT has them, e.g. q_proj; `all-linear` for every linear layer.
+
+    Raises:
+        ValueError: no layer of these names, or one whose weights are quantised.
+    """
+    packed = getattr(model, "packed_modules_mapping", {})
+    found = 0
+    for name, layer in model.named_modules():
+        leaf = name.rpartition(".")[2]
+        parts = packed.get(leaf, [leaf])
+        if not isinstance(layer, LinearBase) or not ("all-linear" in modules or set(parts) & set(modules)):
+            continue
+        if type(layer.quant_method) is not UnquantizedLinearMethod:
+            raise ValueError(
+                f"--lora_serving exact: {name} has {type(layer.quant_method).__name__} in the engine; wanted an "
+                "unquantised layer; serve by --lora_serving merged, or adapt other --target_modules"
+            )
+        _widen(layer, rank, len(parts))
+        found += 1
+    if not found:
+        raise ValueError(f"--lora_serving exact: the engine's model has no linear layer among {', '.join(modules)}")
+
+
+def _widen(layer: LinearBase, rank: int, parts: int) -> None:
+    block = -(-rank // ALIGNMENT) * ALIGNMENT
+    rows, features = layer.weight.shape
+    wide = layer.weight.new_zeros(rows, features + parts * block)
+    wide[:, :features] = layer.weight
+    layer.weight.data = wide[:, :features]  # the same parameter, so that loading weights again still finds it
+    layer.register_buffer("weight_and_b", wide, persistent=False)
+    layer.register_buffer("lora_a", wide.new_zeros(parts * block, features), persistent=False)
+    layer.lora_block = block
+    layer.quant_method = ExactLinearMethod()
+
+
+def is_wide(layer: torch.nn.Module) -> bool:
+    """Whether `widen` has made room in this layer."""
+    return hasattr(layer, "weight_and_b")
+
+
+@torch.no_grad()
+def write(targets: list) -> None:
+    """Copy every A and B of an adapter into its layer.
+
+    Args:
+        targets: `rft.hooks.lora_worker.Target`s with this rank's `a` and `b`.
+
+    Raises:
+        ValueError: a layer has no room for it. Nothing has been written then.
+    """
+    for target in targets:
+        room = getattr(target.module, "lora_block", 0)
+        if target.a.shape[0] > room:
+            raise ValueError(
+                f"LoRA sync: {target.checkpoint_name} has an adapter of rank {target.a.shape[0]}, the engine has room "
+                f"for {room} there; start the engine with that rank, and with the layer among its target modules"
+            )
+    for target in targets:
+        a, b = _blocks(target)
+        a.zero_()  # an adapter of a lower rank leaves the rest of the room at 0
+        b.zero_()
+        a[: target.a.shape[0]] = target.a * target.scaling
+        b[:, : target.b.shape[1]] = target.b
+
+
+def held(targets: list) -> list[torch.Tensor]:
+    """What the layers hold of an adapter now, by target: A (with the scaling in it), then B."""
+    return [part for target in targets for part in _used(target)]
+
+
+def changed_share(targets: list) -> float:
+    """Share of the elements of B that are not zero, as they are in the base."""
+    held_b = torch.cat([_used(target)[1].flatten() for target in targets])
+    return held_b.count_nonzero().item() / held_b.numel()
+
+
+@torch.no_grad()
+def output_kept_share(targets: list) -> float | None:
+    """`KeptShare` of the engine's own layers, over the targets of `probed`."""
+    share = KeptShare()
+    for index, target in enumerate(probed(targets)):
+        layer = target.module
+        x = probe_inputs(layer.lora_a.shape[1], layer.lora_a, index)
+        on = layer.quant_method.apply(layer, x, None)
+        off = layer.quant_method.without_adapter(layer, x, None)
+        share.add(x, *_used(target), (on.float() - off.float())[:, target.rows])
+    return share.value()
+
+
+def _used(target) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = _blocks(target)
+    return a[: target.a.shape[0]], b[:, : target.b.shape[1]]
+
+
+def _blocks(target) -> tuple[torch.Tensor, torch.Tensor]:
+    """The part of a layer's `lora_a` (block, in) and of its `[W | B]` (rows of this part, block) for one projection."""
+    layer = target.module
+    start, features = target.part * layer.lora_block, layer.lora_a.shape[1]
+    columns = slice(features + start, features + start + layer.lora_block)
+    return layer.lora_a[start : start + layer.lora_block], layer.weight_and_b[target.rows, columns]
