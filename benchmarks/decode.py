@@ -4,7 +4,7 @@
     python -m benchmarks.decode --out DIR --shape tiny               the same on a CPU
 
 One engine after another, each in a process of its own over one checkpoint: adapters merged and logits in bf16 (as
-upstream), adapters exact, and both. With CUDA graphs and torch.compile where there is a GPU. An adapter is synced first.
+upstream), adapters exact, and both. With CUDA graphs and torch.compile where there is a GPU, and an adapter synced.
 Each load is run once to warm up and then `REPEATS` times; the table has medians and their ratio to the first engine.
 """
 

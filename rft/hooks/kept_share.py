@@ -17,21 +17,24 @@ def probe_inputs(features: int, like: torch.Tensor, index: int) -> torch.Tensor:
 
 
 class KeptShare:
-    """Share of an adapter's update that layer outputs keep: their change, projected on the change without rounding."""
+    """What of an adapter's update layer outputs show; add the layers, then ask."""
 
     def __init__(self) -> None:
-        self.kept, self.total = [], []
+        self.sums, self.outputs = (
+            [],
+            0,
+        )  # of each layer (3,) float64: kept, wanted, outputs that moved; and their number
 
     def add(self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, change: torch.Tensor) -> None:
         """One layer: inputs (rows, in), `a` with the scaling in it (rank, in), `b` (out, rank), and by how much the
         adapter moved the outputs (rows, out)."""
         wanted = x.float() @ a.float().T @ b.float().T
-        self.kept.append((change * wanted).sum(dtype=torch.float64))
-        self.total.append((wanted * wanted).sum(dtype=torch.float64))
+        sums = (change * wanted).sum(), (wanted * wanted).sum(), change.count_nonzero()
+        self.sums.append(torch.stack([value.double() for value in sums]))
+        self.outputs += change.numel()
 
-    def value(self) -> float | None:
-        """The share over all layers; None for a zero update."""
-        if not self.kept:
-            return None
-        kept, total = torch.stack([torch.stack(self.kept).sum(), torch.stack(self.total).sum()]).tolist()
-        return kept / total if total else None
+    def shares(self) -> tuple[float | None, float]:
+        """(The outputs' change, projected on the change without rounding, None for a zero update; the share of the
+        outputs that moved at all)."""
+        kept, wanted, moved = torch.stack(self.sums).sum(0).tolist()
+        return kept / wanted if wanted else None, moved / self.outputs

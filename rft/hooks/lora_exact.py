@@ -95,7 +95,7 @@ def _is_plain(layer: lora.Linear) -> bool:
 
 @torch.no_grad()
 def trainer_kept_share(layers: list[tuple[str, torch.nn.Module]]) -> float | None:
-    """`KeptShare` of the trainer's own forward pass, over the layers of `probed`; their parameters must be gathered.
+    """`KeptShare` of the trainer's own forward pass over some layers, see `probed`; their parameters must be gathered.
 
     None for a zero adapter, and where a layer computes as PEFT does.
     """
@@ -110,4 +110,4 @@ def trainer_kept_share(layers: list[tuple[str, torch.nn.Module]]) -> float | Non
         # A zero B instead of the base layer: another kernel would round elsewhere, and drown a small update in that.
         on, off = (exact_linear(x, *base, a, matrix, scaling) for matrix in (b, torch.zeros_like(b)))
         share.add(x, a * scaling, b, on.float() - off.float())
-    return share.value()
+    return share.shares()[0]

@@ -114,8 +114,8 @@ def changed_share(targets: list) -> float:
 
 
 @torch.no_grad()
-def output_kept_share(targets: list) -> float | None:
-    """`KeptShare` of the engine's own layers, over the targets of `probed`."""
+def output_shares(targets: list) -> tuple[float | None, float]:
+    """`KeptShare.shares` of the engine's own layers, over the targets of `probed`."""
     share = KeptShare()
     for index, target in enumerate(probed(targets)):
         layer = target.module
@@ -123,7 +123,7 @@ def output_kept_share(targets: list) -> float | None:
         on = layer.quant_method.apply(layer, x, None)
         off = layer.quant_method.without_adapter(layer, x, None)
         share.add(x, *_used(target), (on.float() - off.float())[:, target.rows])
-    return share.value()
+    return share.shares()
 
 
 def _used(target) -> tuple[torch.Tensor, torch.Tensor]:

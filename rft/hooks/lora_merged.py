@@ -49,12 +49,12 @@ def rebuild(targets: list, pristine: dict[str, torch.Tensor]) -> tuple[float | N
 
 
 @torch.no_grad()
-def output_kept_share(targets: list, pristine: dict[str, torch.Tensor]) -> float | None:
-    """`KeptShare` of the engine's own layers against the pristine weights, over the targets of `probed`."""
+def output_shares(targets: list, pristine: dict[str, torch.Tensor]) -> tuple[float | None, float]:
+    """`KeptShare.shares` of the engine's own layers against the pristine weights, over the targets of `probed`."""
     share, gemm = KeptShare(), dispatch_unquantized_gemm()
     for index, target in enumerate(probed(targets)):
         layer, old = target.module, pristine[target.name]
         x = probe_inputs(old.shape[1], old, index)
         on, off = layer.quant_method.apply(layer, x, None), gemm(layer, x, old, None)
         share.add(x, target.a * target.scaling, target.b, (on.float() - off.float())[:, target.rows])
-    return share.value()
+    return share.shares()

@@ -146,5 +146,6 @@ def receipt_metrics(per_engine: list[list[dict]], marks: list[float]) -> dict[st
         known = [receipt[share] for receipt in receipts if receipt[share] is not None]
         if known:
             metrics[f"sync_{share}"] = min(known)
+    metrics["sync_output_moved_share"] = min(receipt["output_moved_share"] for receipt in receipts)
     metrics["sync_changed_share"] = sum(receipt["changed_share"] for receipt in receipts) / len(receipts)
     return metrics

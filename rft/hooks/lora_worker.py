@@ -59,11 +59,12 @@ def apply_lora(worker, manifest: dict, payload: bytes | dict) -> dict:
         payload: the flat buffer's bytes, or where they lie, see `rft.hooks.adapter_memory`.
 
     Returns:
-        The receipt: `version`, `layers`, `tp_rank`, `serving` (`exact` or `merged`), `checksum` (of the adapted
-        layers: base and adapter), `kept_share` (share of the update that survives in the weights; 1 where A and B are
-        served as they are; None for a zero update), `output_kept_share` (the same in the layers' outputs, see
-        `rft.hooks.kept_share`), `changed_share` (share of the elements that hold the adapter and differ from the
-        base's), `seconds` by phase. Or `{"unmapped": True}` where the payload's memory is not this machine's.
+        The receipt, or `{"unmapped": True}` where the payload's memory is not this machine's:
+        `version`, `layers`, `tp_rank`, `serving` (`exact` or `merged`), `seconds` by phase,
+        `checksum`: of the adapted layers, base and adapter;
+        `kept_share`: of the update in the weights, 1 where A and B are served as they came; None for a zero update;
+        `output_kept_share`, `output_moved_share`: in the layers' outputs, see `rft.hooks.kept_share`;
+        `changed_share`: of the elements that hold the adapter, those that differ from the base's.
 
     Raises:
         ValueError: an unknown name, a wrong shape, too little room, or another set of layers than at the first sync.
@@ -96,9 +97,7 @@ def apply_lora(worker, manifest: dict, payload: bytes | dict) -> dict:
     worker.rft_adapted_names = names
     _synchronize(device)
     marks.append(time.perf_counter())
-    outputs = (
-        lora_merged.output_kept_share(targets, pristine) if pristine else lora_exact_engine.output_kept_share(targets)
-    )
+    outputs = lora_merged.output_shares(targets, pristine) if pristine else lora_exact_engine.output_shares(targets)
     marks.append(time.perf_counter())
     digest = _digest(worker, targets, serving)
     marks.append(time.perf_counter())
@@ -110,7 +109,8 @@ def apply_lora(worker, manifest: dict, payload: bytes | dict) -> dict:
         "serving": serving,
         "checksum": digest,
         "kept_share": kept,
-        "output_kept_share": outputs,
+        "output_kept_share": outputs[0],
+        "output_moved_share": outputs[1],
         "changed_share": changed,
         "seconds": {phase: b - a for phase, a, b in zip(phases, marks, marks[1:], strict=False)},
     }

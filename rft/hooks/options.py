@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["exact", "merged"],
         default="exact",
         help="exact (default): the engine holds A and B beside its weights and rounds once, so no update is lost; "
-        "merged: bf16(W + s·B·A), as the first recipes were trained (docs/loss.md)",
+        "merged: bf16(W + s·B·A), which keeps no update below half an ulp (docs/numerics.md)",
     )
     group.add_argument(
         "--head_dtype",

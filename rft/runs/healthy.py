@@ -32,6 +32,8 @@ HEALTHY = {
     "log_ratio_abs_p99": Healthy(2, high=0.5),
     "mismatch_abs_mean": Healthy(2),
     "sync_kept_share": Healthy(2, low=0.5),
+    "sync_output_kept_share": Healthy(2, low=0.5),
+    "adapter_output_kept_share": Healthy(2, low=0.5),
     "sync_seconds": Healthy(2),
     "response_length": Healthy(3),
     "truncated": Healthy(3, high=0.5),

@@ -137,6 +137,7 @@ def build_trainer(bundle: Bundle, base: str, trainer_class):
         lora_alpha=args.lora_alpha,
         target_modules=args.target_modules,
         lora_dropout=args.lora_dropout,
+        head_dtype=getattr(args, "head_dtype", "model"),  # bundles of older runs do not say
         ds_config=strategy.get_ds_train_config(is_actor=True),
         packing_samples=args.packing_samples,
         temperature=args.temperature,

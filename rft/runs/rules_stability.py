@@ -206,12 +206,12 @@ def entropy(training, evaluations, facts) -> Verdict | None:
 
 
 def rounding(training, evaluations, facts) -> Verdict | None:
-    """How much of the adapter's update survives the rounding of the engine's weights."""
-    kept = column(training, "sync_kept_share")
+    """How much of the adapter's update shows in the outputs of the engine's layers; older runs measured its weights."""
+    kept = column(training, "sync_output_kept_share") or column(training, "sync_kept_share")
     if not kept:
         return None
     last = kept[-SUSTAINED:]
-    change = "raise --lora_alpha or the learning rate: the engine hardly sees the updates"
+    change = "serve adapters by --lora_serving exact, or raise the learning rate: the engine hardly sees the updates"
     low = HEALTHY["sync_kept_share"].low
     return graded(False, len(kept) > 5 and max(last) < low, f"kept shares {_list(last)}", {"last": last}, change)
 

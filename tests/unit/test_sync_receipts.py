@@ -26,7 +26,7 @@ def receipt(rank: int, checksum: str) -> dict:
     seconds = {"resolve": 0.1, "copy": 0.2, "apply": 0.3, "checksum": 0.4}
     return {
         "version": 7, "layers": 1, "tp_rank": rank, "checksum": checksum, "kept_share": 0.9 - 0.1 * rank,
-        "output_kept_share": 1.0, "changed_share": 0.5,
+        "output_kept_share": 1.0, "output_moved_share": 0.7, "changed_share": 0.5,
         "seconds": seconds,
     }  # fmt: skip
 
