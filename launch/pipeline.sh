@@ -60,12 +60,14 @@ go_on_after() {
 
 # evaluate NAME MODEL: greedy accuracy, at the lengths of the rollouts, to evals/NAME.json.
 evaluate() {
-    local file datasets=() reference=() serving=() prompt_tokens response_tokens tensor_parallel
+    local file datasets=() reference=() serving rank prompt_tokens response_tokens tensor_parallel
     while read -r file; do datasets+=(--dataset "$file"); done < <(names_in "${EVAL_DATASET:-$(option --eval_dataset)}")
     prompt_tokens=$(option --prompt_max_len)
     response_tokens=$(option --generate_max_len)
     tensor_parallel=$(option --vllm_tensor_parallel_size)
-    [[ $(option --lora_serving) == merged ]] && serving=(--serve merged) || serving=(--lora-rank "$(option --lora_rank)")
+    rank=$(option --lora_rank)
+    serving=(--lora-rank "${rank:-0}") # the same engine before and after
+    [[ $(option --lora_serving) != merged ]] || serving=(--serve merged)
     [[ -z $EVAL_REFERENCE ]] || reference=(--reference "$EVAL_REFERENCE")
     run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" "${reference[@]}" \
         --max-prompt-tokens "$prompt_tokens" --max-tokens "$response_tokens" \

@@ -109,6 +109,8 @@ CASES = [
     ("entropy", steps(10, entropy_mean=late(0.1, 0.5, 8)), "warn"),
     ("entropy", steps(10, entropy_mean=late(3.0, 0.5, 8)), "bad"),
     ("rounding", steps(8, sync_kept_share=0.2), "warn"),
+    ("rounding", steps(8, sync_kept_share=1.0, sync_output_kept_share=0.2), "warn"),
+    ("rounding", steps(8, sync_kept_share=0.2, sync_output_kept_share=0.98), "ok"),
     ("format", steps(6, has_boxed=0.4), "bad"),
     ("format", steps(6, has_boxed=0.8), "warn"),
     ("format", steps(8, has_boxed=late(0.7, 0.95, 6)), "bad"),
