@@ -117,7 +117,7 @@ def apply_lora(worker, manifest: dict, payload: bytes | dict) -> dict:
 
 
 def _digest(worker, targets: list[Target], serving: str) -> str:
-    """A checksum of the adapted layers as they are now, base and adapter."""
+    """A checksum of the adapted layers as they are now, base and adapter, whatever the order of the manifest."""
     touched = {target.name: target.module.weight.data for target in targets}
     weights = [touched[name] for name in sorted(touched)]
     if serving == "merged":
@@ -125,7 +125,8 @@ def _digest(worker, targets: list[Target], serving: str) -> str:
     # Nothing ever writes W again, so its checksum is taken once; A and B are few and come together.
     base = worker.__dict__.setdefault("rft_base_checksum", None) or checksum(weights)
     worker.rft_base_checksum = base
-    held = torch.cat([part.flatten() for part in lora_exact_engine.held(targets)])
+    in_order = sorted(targets, key=lambda target: (target.name, target.part))
+    held = torch.cat([part.flatten() for part in lora_exact_engine.held(in_order)])
     return f"{(int(base, 16) * CHECKSUM_FACTOR + int(checksum([held]), 16)) % (1 << 64):016x}"
 
 

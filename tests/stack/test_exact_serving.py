@@ -102,6 +102,10 @@ def test_weights_stay_and_syncs_leave_nothing_behind(exact_engine, checkpoint):
     again = sync_engine(exact_engine, manifest, buffer)
     assert [r["checksum"] for r in again] == [r["checksum"] for r in first]
     assert_same_bits(exact_engine.collective_rpc(run_layers), held)
+    reversed_layers = build_manifest(LAYERS[::-1], torch.bfloat16, version=1)
+    order = [layer_matrices(layer, buffer) for layer in manifest["layers"][::-1]]
+    turned = torch.cat([matrix.flatten() for pair in order for matrix in pair])
+    assert [r["checksum"] for r in sync_engine(exact_engine, reversed_layers, turned)] == [r["checksum"] for r in first]
     zero = sync_engine(exact_engine, manifest, torch.zeros_like(buffer))
     assert all(r["kept_share"] is None and r["output_kept_share"] is None and not r["changed_share"] for r in zero)
     stored = load_file(checkpoint / "model.safetensors")["model.layers.0.self_attn.o_proj.weight"]
