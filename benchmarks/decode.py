@@ -73,7 +73,7 @@ def measure(model: Path, shape: str, way: dict, publish) -> None:
     limits = {"max_model_len": size["prompt"] + size["new"], "max_num_seqs": max(size["loads"])}
     llm = open_engine(
         str(model), gpu_memory_utilization=0.6, logprobs_mode="processed_logprobs", head_dtype=way["head_dtype"],
-        enable_prefix_caching=False, **limits, **room,
+        enable_prefix_caching=False, compilation_config={"cudagraph_capture_sizes": size["loads"]}, **limits, **room,
     )  # fmt: skip
     log("engine: ready")
     result = {"receipts": sync_engine(llm, *random_adapter(config, size["rank"])), "tokens_per_second": {}}

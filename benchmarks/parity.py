@@ -116,7 +116,7 @@ def main() -> int:
     args = parser.parse_args()
     from benchmarks.trainer import randomize_adapter
     from rft.engine import open_engine, sync_engine
-    from rft.hooks.lora_sync import pack_adapter
+    from rft.hooks.lora_sync import lora_layers, pack_adapter
 
     out, work, size = args.out.resolve(), args.work.resolve(), SIZES[args.shape]
     new_tokens = size["total_tokens"] - size["prompt_tokens"]
@@ -154,7 +154,7 @@ def main() -> int:
         for version in range(1, SYNCS + 1):
             randomize_adapter(actor.model, seed=version)
             begin = time.perf_counter()
-            receipts = sync_engine(llm, *pack_adapter(actor.model, version))
+            receipts = sync_engine(llm, *pack_adapter(lora_layers(actor.model), version))
             found["sync_seconds"].append(time.perf_counter() - begin)
             found["receipts"].append(receipts)
         tokens, engine = rollout(llm, ids, new_tokens, seed=2)

@@ -18,32 +18,44 @@ class AdapterMemory:
 
     def __init__(self) -> None:
         self.file = os.memfd_create("rft-adapter")
+        self.mapped = b""
 
     def write(self, payload: np.ndarray) -> dict:
         """Put uint8 values (bytes,) there; the plain values that tell `read` where they lie."""
-        token = secrets.token_hex(TOKEN_BYTES)
-        size = TOKEN_BYTES + payload.nbytes
-        os.ftruncate(self.file, size)
-        with mmap.mmap(self.file, size) as memory:
-            memory[:TOKEN_BYTES] = bytes.fromhex(token)
-            memory[TOKEN_BYTES:] = payload
-        return {"path": f"/proc/{os.getpid()}/fd/{self.file}", "size": size, "token": token}
+        token, size = secrets.token_bytes(TOKEN_BYTES), TOKEN_BYTES + payload.nbytes
+        if size > len(self.mapped):  # kept from sync to sync: pages that are new to a process cost more than the copy
+            os.ftruncate(self.file, size)
+            self.mapped = mmap.mmap(self.file, size)
+        self.mapped[:TOKEN_BYTES] = token
+        self.mapped[TOKEN_BYTES:size] = payload
+        return {"path": f"/proc/{os.getpid()}/fd/{self.file}", "size": size, "token": token.hex()}
 
     def __del__(self) -> None:
         os.close(self.file)
 
 
+_mapped: dict[str, mmap.mmap] = {}  # of a worker: the memory of its engine
+
+
 def read(place: dict) -> memoryview | None:
     """The bytes that `write` has put there; None where they are not, as on another machine of a Ray cluster."""
-    try:
-        file = os.open(place["path"], os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        memory = mmap.mmap(file, place["size"], access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(file)
-    # The same process and file number may exist elsewhere: the token says whether it is ours.
-    return memoryview(memory)[TOKEN_BYTES:] if memory[:TOKEN_BYTES].hex() == place["token"] else None
+    path, size = place["path"], place["size"]
+    memory = _mapped.get(path, b"")
+    if not _holds(memory, place):
+        _mapped.pop(path, None)
+        try:
+            file = os.open(path, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            memory = _mapped[path] = mmap.mmap(file, size, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            return None
+        finally:
+            os.close(file)
+    return memoryview(memory)[TOKEN_BYTES:size] if _holds(memory, place) else None
+
+
+def _holds(memory: mmap.mmap | bytes, place: dict) -> bool:
+    # The same process and file number may exist elsewhere, or have been another's: the token says whether it is ours.
+    return len(memory) >= place["size"] and memory[:TOKEN_BYTES].hex() == place["token"]

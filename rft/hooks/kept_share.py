@@ -2,7 +2,7 @@
 
 import torch
 
-PROBE_ROWS, PROBE_LAYERS = 64, 8
+PROBE_ROWS, PROBE_LAYERS = 64, 4
 
 
 def probed(layers: list) -> list:

@@ -94,15 +94,13 @@ def _is_plain(layer: lora.Linear) -> bool:
 
 
 @torch.no_grad()
-def trainer_kept_share(layers: list[tuple[str, torch.nn.Module]]) -> float | None:
-    """`KeptShare` of the trainer's own forward pass over some layers, see `probed`; their parameters must be gathered.
+def trainer_kept_share(layers: list[ExactLinear]) -> float | None:
+    """`KeptShare` of the trainer's own forward pass over some layers, whose parameters must be gathered.
 
-    None for a zero adapter, and where a layer computes as PEFT does.
+    None for a zero adapter, and without layers.
     """
     share = KeptShare()
-    for index, (_, layer) in enumerate(layers):
-        if not isinstance(layer, ExactLinear):
-            return None
+    for index, layer in enumerate(layers):
         (name,) = layer.active_adapters
         a, b, scaling = layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]
         base = layer.base_layer.weight, layer.base_layer.bias
@@ -110,4 +108,4 @@ def trainer_kept_share(layers: list[tuple[str, torch.nn.Module]]) -> float | Non
         # A zero B instead of the base layer: another kernel would round elsewhere, and drown a small update in that.
         on, off = (exact_linear(x, *base, a, matrix, scaling) for matrix in (b, torch.zeros_like(b)))
         share.add(x, a * scaling, b, on.float() - off.float())
-    return share.shares()[0]
+    return share.shares()[0] if layers else None

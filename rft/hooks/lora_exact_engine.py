@@ -96,10 +96,12 @@ def write(targets: list) -> None:
             )
     for target in targets:
         a, b = _blocks(target)
-        a.zero_()  # an adapter of a lower rank leaves the rest of the room at 0
-        b.zero_()
-        a[: target.a.shape[0]] = target.a * target.scaling
-        b[:, : target.b.shape[1]] = target.b
+        rank = target.a.shape[0]
+        torch.mul(target.a, target.scaling, out=a[:rank])
+        b[:, :rank] = target.b
+        if rank < len(a):  # what an adapter of a higher rank has left
+            a[rank:] = 0
+            b[:, rank:] = 0
 
 
 def held(targets: list) -> list[torch.Tensor]:

@@ -13,7 +13,7 @@ import torch
 from peft import PeftModel
 
 from rft.hooks.kept_share import probed
-from rft.hooks.lora_exact import trainer_kept_share
+from rft.hooks.lora_exact import ExactLinear, trainer_kept_share
 from rft.hooks.lora_manifest import PEFT_PREFIX, build_manifest
 
 ADAPTER = "default"
@@ -47,13 +47,13 @@ def lora_layers(model: PeftModel) -> list[tuple[str, torch.nn.Module]]:
     return layers
 
 
-def pack_adapter(model: PeftModel, version: int) -> tuple[dict, torch.Tensor]:
-    """Pack every A and B of a gathered model into one flat CPU buffer, shape (numel,), in the adapter's own dtype.
+def pack_adapter(adapted: list[tuple[str, torch.nn.Module]], version: int) -> tuple[dict, torch.Tensor]:
+    """Pack every A and B of `lora_layers`, gathered, into one flat CPU buffer (numel,) in the adapter's own dtype.
 
     Sending the dtype that the trainer computes with keeps the sync exact (bf16 under DeepSpeed's bf16 mode).
     """
     layers, matrices = [], []
-    for name, module in lora_layers(model):
+    for name, module in adapted:
         a, b = module.lora_A[ADAPTER].weight.data, module.lora_B[ADAPTER].weight.data
         layers.append(
             {
@@ -83,19 +83,21 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list) -> dict[str, flo
     model, marks = engine.module, [time.perf_counter()]
     layers = lora_layers(model)  # on every rank: one that raised alone would leave the others in the barrier
     needed = [p for p in model.parameters() if p.requires_grad]
-    needed += [p for _, layer in probed(layers) for p in layer.get_base_layer().parameters()]
+    measured = [layer for _, layer in probed(layers) if isinstance(layer, ExactLinear)]
+    needed += [p for layer in measured for p in layer.base_layer.parameters()]
     metrics = None
     # One coalesced all-gather for all adapter matrices; a gather per matrix would be a latency per matrix.
     with deepspeed.zero.GatheredParameters(needed, enabled=engine.zero_optimization_partition_weights()):
         marks.append(time.perf_counter())
         if torch.distributed.get_rank() == 0:
-            manifest, buffer = pack_adapter(model, version=engine.global_steps)
-            kept = trainer_kept_share(probed(layers))
+            manifest, buffer = pack_adapter(layers, version=engine.global_steps)
+            marks.append(time.perf_counter())
+            payload = ray.put(buffer.view(torch.uint8).numpy())
+            marks.append(time.perf_counter())
+            answers = [e.apply_lora.remote(manifest, payload) for e in vllm_engines]
+            kept = trainer_kept_share(measured)  # while the engines work
     if torch.distributed.get_rank() == 0:
-        marks.append(time.perf_counter())
-        payload = ray.put(buffer.view(torch.uint8).numpy())
-        marks.append(time.perf_counter())
-        per_engine = ray.get([e.apply_lora.remote(manifest, payload) for e in vllm_engines])
+        per_engine = ray.get(answers)
         marks.append(time.perf_counter())
         compare_receipts(manifest, per_engine)
         metrics = receipt_metrics(per_engine, marks)

@@ -79,7 +79,8 @@ def apply_lora(worker, manifest: dict, payload: bytes | dict) -> dict:
     buffer = buffer_from_bytes(manifest, content, device)
     marks.append(time.perf_counter())
 
-    modules = dict(model.named_modules())
+    modules = worker.__dict__.setdefault("rft_modules", None) or dict(model.named_modules())
+    worker.rft_modules = modules
     targets = [resolve(model, modules, layer, buffer) for layer in manifest["layers"]]
     names = sorted(target.checkpoint_name for target in targets)
     if difference := set(names) ^ set(getattr(worker, "rft_adapted_names", names)):

@@ -48,7 +48,7 @@ def main(checkpoint: str, out: str) -> None:
     packed = []
     for _ in range(GATHERS):
         with deepspeed.zero.GatheredParameters(trainable):
-            packed.append(pack_adapter(model, version=5))
+            packed.append(pack_adapter(lora_layers(model), version=5))
     if torch.distributed.get_rank() == 0:
         manifest, buffer = packed[0]
         assert all(torch.equal(other, buffer) for _, other in packed), "a gather was read before it was complete"

@@ -107,16 +107,16 @@ def test_a_base_weight_that_would_be_trained_is_refused():
 def test_trainer_measures_what_its_outputs_keep():
     model = peft_model()
     layer = layer_of(model)
-    assert trainer_kept_share([("0.weight", layer)]) is None  # PEFT's own forward pass
     install(model)
-    assert trainer_kept_share([("0.weight", layer)]) is None  # a zero adapter
+    assert trainer_kept_share([]) is None
+    assert trainer_kept_share([layer]) is None  # a zero adapter
     torch.nn.init.normal_(layer.lora_B["default"].weight, std=0.1)
-    assert 0.98 < trainer_kept_share([("0.weight", layer)]) < 1.02
+    assert 0.98 < trainer_kept_share([layer]) < 1.02
 
 
 def test_probed_layers_cover_every_projection():
     names = [f"{layer}.{part}" for layer in range(24) for part in "qkvo"]
     chosen = probed(names)
-    assert 6 <= len(chosen) <= 10
+    assert 4 <= len(chosen) <= 6
     assert {name[-1] for name in chosen} == set("qkvo")
     assert probed(["only"]) == ["only"]
