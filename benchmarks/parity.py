@@ -1,17 +1,28 @@
-"""How far apart are the rollout engine's and the trainer's log-probabilities of the same tokens?
+"""How far apart are the rollout engine's and the trainer's log-probabilities of the same tokens, by position?
 
     python -m benchmarks.parity --out DIR [--work DIR]             one H200, gpt-oss-20b's shape, about two minutes
     python -m benchmarks.parity --out DIR --shape tiny             the same on a CPU
+    python -m benchmarks.parity --out DIR --tokens 4096 --sequences 8 --syncs 0 --without rotary --without head
 
 vLLM samples (MXFP4 kernels, processed log-probabilities of the sampled tokens, temperature 1); the trainer's `Actor`
-(bf16 dequantised, PEFT, eager attention) scores the same tokens. Before any sync, and after ten syncs of changing
-adapters, when both hold the tenth. As a control, the last tokens are also scored with the trainer's adapter off.
+(bf16 dequantised, PEFT, eager attention), prepared by OpenRLHF's strategy with ZeRO-2, scores the same tokens. Before
+any sync, and after ten syncs of changing adapters, when both hold the tenth. `--without NAME` does the first part
+again with a mend switched off, alone and with the other mends that are named. Controls: the trainer with its rotary
+frequencies off by one part in ten million, which is the size of rounding, and the last tokens with its adapter off.
+
+Every number is printed as a line of JSON once it is known, after each sequence.
 """
 
 import argparse
+import itertools
+import json
 import sys
 import time
+import types
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -25,6 +36,60 @@ SIZES = {  # sequences, tokens of a prompt, tokens in all, LoRA rank
     "tiny": {"sequences": 8, "prompt_tokens": 8, "total_tokens": 40, "lora_rank": 8},
 }
 SYNCS = 10
+POSITIONS = (0, 128, 512, 1024, 2048, 4096, 8192, 16384)  # of a token in its sequence: edges of what is told apart
+NUDGE = 1e-7  # relative
+
+
+class Mend(NamedTuple):
+    """A mend that can be switched off: `off(actor, llm)` does so while its context lasts.
+
+    `engine` says whether the engine changes too; tokens are then sampled again.
+    """
+
+    off: Callable[..., AbstractContextManager]
+    engine: bool = False
+
+
+@contextmanager
+def frequencies(actor, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """The trainer's rotary frequencies are `change(frequencies)` for a while."""
+    modules = [module for module in actor.modules() if "inv_freq" in module._buffers]
+    kept = [module.inv_freq for module in modules]
+    for module, exact in zip(modules, kept, strict=True):
+        module.inv_freq = change(exact)
+    try:
+        yield
+    finally:
+        for module, exact in zip(modules, kept, strict=True):
+            module.inv_freq = exact
+
+
+@contextmanager
+def rounded_logits(actor, llm) -> Iterator[None]:
+    """Trainer and engine compute logits in bf16 for a while, as upstream."""
+    head = actor.model.module.get_output_embeddings()
+    ours, head.__class__ = head.__class__, torch.nn.Linear
+    llm.collective_rpc(swap_head)
+    try:
+        yield
+    finally:
+        head.__class__ = ours
+        llm.collective_rpc(swap_head)
+
+
+def swap_head(worker) -> None:
+    """Change between the engine's head and upstream's; for `LLM.collective_rpc`."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+    head = worker.model_runner.get_model().lm_head
+    other = getattr(head, "rft_other_method", None) or UnquantizedEmbeddingMethod()
+    head.rft_other_method, head.quant_method = head.quant_method, other
+
+
+MENDS = {  # of --without
+    "rotary": Mend(lambda actor, llm: frequencies(actor, lambda exact: exact.bfloat16())),
+    "head": Mend(rounded_logits, engine=True),
+}
 
 
 def prompts(size: dict, vocab_size: int) -> torch.Tensor:
@@ -46,14 +111,15 @@ def rollout(llm, prompt_ids: torch.Tensor, new_tokens: int, seed: int) -> tuple[
 
 
 @torch.no_grad()
-def score(actor, ids: torch.Tensor, new_tokens: int, at_a_time: int = 2) -> torch.Tensor:
-    """The trainer's logprobs (sequences, new) of the last tokens, two sequences at a time as in training."""
+def score(actor, ids: torch.Tensor, new_tokens: int, at_a_time: int, seen: Callable = lambda rows: None):
+    """The trainer's logprobs (sequences, new) of the last tokens; `seen` gets what there is after each micro-batch."""
     device = next(actor.parameters()).device
     rows = []
     for batch in ids.split(at_a_time):
         mask = torch.ones_like(batch, device=device)
         actions = mask[:, -new_tokens:].bool()
         rows.append(actor(batch.to(device), action_mask=actions, attention_mask=mask).float().cpu())
+        seen(torch.cat(rows))
     return torch.cat(rows)
 
 
@@ -76,34 +142,67 @@ def distance(engine: torch.Tensor, trainer: torch.Tensor) -> dict[str, float]:
     }
 
 
-def load_actor(model: Path, lora_rank: int):
-    """OpenRLHF's Actor over the dequantised checkpoint with a zero LoRA adapter, in evaluation mode."""
-    from openrlhf.models import Actor
+def by_position(engine: torch.Tensor, trainer: torch.Tensor, first: int) -> dict[str, dict[str, float]]:
+    """`distance` of (sequences, new) whose first token is the sequence's `first`, of all and between `POSITIONS`."""
+    found = {"all": distance(engine, trainer)}
+    for begin, end in itertools.pairwise(POSITIONS):
+        part = slice(max(begin - first, 0), max(end - first, 0))
+        if engine[:, part].numel():
+            found[f"{begin}-{end}"] = distance(engine[:, part], trainer[:, part])
+    return found
 
+
+def load_actor(model: Path, lora_rank: int):
+    """OpenRLHF's Actor over the dequantised checkpoint with a zero LoRA adapter, prepared, in evaluation mode."""
+    from openrlhf.models import Actor
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+
+    from benchmarks.trainer import alone
+    from rft.hooks.moe import keep_training_path
+
+    alone()
+    args = types.SimpleNamespace(param_dtype="bf16", local_rank=-1, zpg=1)
+    strategy = DeepspeedStrategy(max_norm=1.0, micro_train_batch_size=1, train_batch_size=1, zero_stage=2, args=args)
+    strategy.setup_distributed()
     actor = Actor(
         str(model),
         attn_implementation="eager",
         lora_rank=lora_rank,
         lora_alpha=2 * lora_rank,
         target_modules=list(PROJECTIONS),
+        ds_config=strategy.get_ds_train_config(is_actor=True),
         device_map={"": 0} if torch.cuda.is_available() else None,
+        head_dtype="float32",
     )
-    for parameter in actor.parameters():
-        parameter.data = parameter.data.to(torch.bfloat16)  # PEFT makes A and B in float32; DeepSpeed trains in bf16
-    return actor.eval()
+    optimizer = strategy.create_optimizer(actor, lr=1e-4, weight_decay=0.0)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    actor, *_ = strategy.prepare((actor, optimizer, scheduler), is_rlhf=True)
+    actor.eval()
+    keep_training_path(actor)  # as in the pass over the samples
+    return actor
 
 
 def body(record: dict) -> str:
     """The markdown below the header."""
     rows = []
     for found in record["parts"].values():
-        for title, numbers in found.get("distances", {}).items():
-            rows.append((title, *numbers.values()))
+        for title, positions in found.get("distances", {}).items():
+            rows += [(title, name, *numbers.values()) for name, numbers in positions.items()]
     if not rows:
         return "Nothing was compared."
-    header = ("", "tokens", "mean abs Δ", "p99 abs Δ", "max abs Δ", "mean Δ", "k3 KL", "engine's mean logprob")
+    names = ("tokens", "mean abs Δ", "p99 abs Δ", "max abs Δ", "mean Δ", "k3 KL", "engine's mean logprob")
     settings = ", ".join(f"{key} {value}" for key, value in record["settings"].items())
-    return f"nats a token; Δ is trainer minus engine; {settings}\n\n" + report.markdown(header, rows)
+    table = report.markdown(("", "positions", *names), rows)
+    return f"nats a token; Δ is trainer minus engine; {settings}\n\n{table}"
+
+
+def settings(args: argparse.Namespace) -> dict:
+    size = dict(SIZES[args.shape])
+    for name, value in (("total_tokens", args.tokens), ("sequences", args.sequences)):
+        if value:
+            size[name] = value
+    layers = args.layers or SHAPES[args.shape]["num_hidden_layers"]
+    return {"shape": args.shape, **size, "layers": layers, "cuda_graphs": args.cuda_graphs}
 
 
 def main() -> int:
@@ -112,20 +211,35 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("/tmp/rft-bench"), help="folder of checkpoints")
     parser.add_argument("--shape", choices=SIZES, default="20b")
     parser.add_argument("--layers", type=int, help="fewer layers than the shape has: less room for routing to diverge")
+    parser.add_argument("--tokens", type=int, help="of a sequence, prompt included")
+    parser.add_argument("--sequences", type=int)
+    parser.add_argument("--syncs", type=int, default=SYNCS, help="0 leaves that part out")
+    parser.add_argument("--without", choices=MENDS, action="append", default=[], help="switch a mend off; repeat it")
     parser.add_argument("--cuda-graphs", action="store_true", help="slower to start; the default engine is eager")
     args = parser.parse_args()
     from benchmarks.trainer import randomize_adapter
     from rft.engine import open_engine, sync_engine
     from rft.hooks.lora_sync import lora_layers, pack_adapter
 
-    out, work, size = args.out.resolve(), args.work.resolve(), SIZES[args.shape]
-    new_tokens = size["total_tokens"] - size["prompt_tokens"]
-    record = report.describe() | {"settings": {"shape": args.shape, **size, "cuda_graphs": args.cuda_graphs}}
-    record["settings"]["layers"] = args.layers or SHAPES[args.shape]["num_hidden_layers"]
+    out, work, size = args.out.resolve(), args.work.resolve(), settings(args)
+    first, new_tokens = size["prompt_tokens"], size["total_tokens"] - size["prompt_tokens"]
+    at_a_time = 2 if size["total_tokens"] <= 1024 else 1  # as in training, and what eager attention has room for
+    record = report.describe() | {"settings": size}
     name = f"{NAME}_{args.layers}_layers" if args.layers else NAME
 
     def publish() -> None:
         report.save(out, name, record, body(record))
+
+    def compare(found: dict, title: str, engine: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Score `ids`, and say after each micro-batch how far that is from `engine`; returns the logprobs."""
+
+        def seen(rows: torch.Tensor) -> None:
+            positions = by_position(engine[: len(rows)], rows, first)
+            found.setdefault("distances", {})[title] = positions
+            print(json.dumps({"compared": title, "sequences": len(rows), "positions": positions}), flush=True)
+            publish()
+
+        return score(actor, ids, new_tokens, at_a_time, seen)
 
     with report.part(record, "load", publish):
         model = ensure_checkpoint(
@@ -137,32 +251,48 @@ def main() -> int:
             enforce_eager=not args.cuda_graphs,
             logprobs_mode="processed_logprobs",
             gpu_memory_utilization=0.25,
+            compilation_config={"cudagraph_capture_sizes": [size["sequences"]]} if args.cuda_graphs else None,
+            lora_rank=size["lora_rank"],
+            lora_modules=list(PROJECTIONS),
         )
         log("engine: ready")
         actor = load_actor(model, size["lora_rank"])
+        log("trainer: ready")
         ids = prompts(size, SHAPES[args.shape]["vocab_size"])
     if report.exit_code(record):
         return 1
     with report.part(record, "before any sync", publish) as found:
-        tokens, engine = rollout(llm, ids, new_tokens, seed=1)
-        trainer = score(actor, tokens, new_tokens)
-        found["distances"] = {"before any sync": distance(engine, trainer)}
-        again = score(actor, tokens, new_tokens, at_a_time=4)
-        found["distances"]["control: trainer against itself, other micro-batches"] = distance(trainer, again)
-    with report.part(record, f"after {SYNCS} syncs", publish) as found:
-        found["sync_seconds"], found["receipts"] = [], []
-        for version in range(1, SYNCS + 1):
-            randomize_adapter(actor.model, seed=version)
-            begin = time.perf_counter()
-            receipts = sync_engine(llm, *pack_adapter(lora_layers(actor.model), version))
-            found["sync_seconds"].append(time.perf_counter() - begin)
-            found["receipts"].append(receipts)
-        tokens, engine = rollout(llm, ids, new_tokens, seed=2)
-        found["distances"] = {f"after {SYNCS} syncs": distance(engine, score(actor, tokens, new_tokens))}
-        publish()
-        with actor.model.disable_adapter():
-            base = score(actor, tokens, new_tokens)
-        found["distances"]["control: the same tokens, trainer's adapter off"] = distance(engine, base)
+        sampled = rollout(llm, ids, new_tokens, seed=1)
+        log("sampled")
+        tokens, engine = sampled
+        trainer = compare(found, "before any sync", engine, tokens)
+        with frequencies(actor, lambda exact: exact * (1 + NUDGE)):
+            compare(found, f"control: trainer against itself, frequencies off by {NUDGE:g}", trainer, tokens)
+    without = list(dict.fromkeys(args.without))
+    for count in range(1, len(without) + 1):
+        for mends in itertools.combinations(without, count):
+            title = f"without {' and '.join(mends)}"
+            with report.part(record, title, publish) as found, ExitStack() as off:
+                for mend in mends:
+                    off.enter_context(MENDS[mend].off(actor, llm))
+                again = any(MENDS[mend].engine for mend in mends)
+                tokens, engine = rollout(llm, ids, new_tokens, seed=1) if again else sampled
+                compare(found, title, engine, tokens)
+    if args.syncs:
+        title = f"after {args.syncs} syncs"
+        with report.part(record, title, publish) as found:
+            peft = actor.model.module
+            found["sync_seconds"], found["receipts"] = [], []
+            for version in range(1, args.syncs + 1):
+                randomize_adapter(peft, seed=version)
+                begin = time.perf_counter()
+                receipts = sync_engine(llm, *pack_adapter(lora_layers(peft), version))
+                found["sync_seconds"].append(time.perf_counter() - begin)
+                found["receipts"].append(receipts)
+            tokens, engine = rollout(llm, ids, new_tokens, seed=2)
+            compare(found, title, engine, tokens)
+            with peft.disable_adapter():
+                compare(found, "control: the same tokens, trainer's adapter off", engine, tokens)
     llm.llm_engine.engine_core.shutdown()
     log(f"results: {out / name}.json, {out / name}.md")
     return report.exit_code(record)

@@ -44,12 +44,17 @@ def with_lora(model: torch.nn.Module, rank: int) -> torch.nn.Module:
     return found
 
 
-def zero3_engine(model: torch.nn.Module) -> deepspeed.DeepSpeedEngine:
-    """DeepSpeed's engine of a PEFT model: bf16, ZeRO-3, one rank, OpenRLHF's own settings and optimizer."""
+def alone() -> None:
+    """Set the environment of the one rank of a process group, at a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+
+
+def zero3_engine(model: torch.nn.Module) -> deepspeed.DeepSpeedEngine:
+    """DeepSpeed's engine of a PEFT model: bf16, ZeRO-3, one rank, OpenRLHF's own settings and optimizer."""
+    alone()
     args = types.SimpleNamespace(param_dtype="bf16", local_rank=-1, zpg=1)
     strategy = DeepspeedStrategy(
         max_norm=1.0, micro_train_batch_size=1, train_batch_size=1, zero_stage=3, args=args

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from rft.hooks import rotary
+
 PROMPTS, CONTINUATION, PROMPT_TOKENS = 4, 32, 1024
 AGREEMENT = 0.05  # mean |Δ| between engine and reference that bf16 may cause
 FLIPS = 0.2  # the same as a share of the effect: the larger it is, the more tokens bf16 sends to another expert
@@ -53,8 +55,8 @@ def load_reference(base: Path, device: str):
     model = AutoModelForCausalLM.from_pretrained(
         base, attn_implementation="eager", torch_dtype=torch.bfloat16, **options
     )
-    # All of it: transformers keeps some weights in float32, and the trainer does not.
-    return model.to(device, torch.bfloat16).eval()
+    # transformers keeps norms in float32, and the trainer does not.
+    return rotary.cast(model, device, torch.bfloat16).eval()
 
 
 def reference_log_probs(model, sequences: list[tuple[list[int], int]]) -> torch.Tensor:
@@ -74,7 +76,7 @@ def adapter_log_probs(model, adapter: Path, sequences: list[tuple[list[int], int
 
     from rft.hooks import lora_exact
 
-    wrapped = PeftModel.from_pretrained(model, str(adapter)).to(torch.bfloat16).eval()
+    wrapped = rotary.cast(PeftModel.from_pretrained(model, str(adapter)), torch.bfloat16).eval()
     lora_exact.install(wrapped)
     try:
         return reference_log_probs(wrapped, sequences)

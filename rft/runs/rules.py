@@ -34,6 +34,7 @@ RULES = {
     "mismatch": Rule(rules_stability.mismatch, stops=True),
     "ood_decline": Rule(rules_evaluation.ood_decline, stops=True),
     "disk": Rule(rules_stability.disk, stops=True),
+    "mismatch_level": Rule(rules_stability.mismatch_level),
     "advantage": Rule(rules_learning.advantage),
     "clipping": Rule(rules_stability.clipping),
     "ratio_tails": Rule(rules_stability.ratio_tails),

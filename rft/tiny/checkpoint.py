@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from transformers import GptOssConfig, GptOssForCausalLM, Mxfp4Config
 
 from rft import mxfp4
+from rft.hooks import rotary
 from rft.tiny.tokenizer import CALL, EOS, PAD, build_tokenizer
 
 EXPERT_WEIGHTS = ("gate_up_proj", "down_proj")  # (E, in, out) in memory, MXFP4 on disk
@@ -65,14 +66,15 @@ def tiny_config() -> GptOssConfig:
     )
 
 
-def build_model(seed: int, std: float | None = None) -> GptOssForCausalLM:
+def build_model(seed: int, std: float | None = None, config: GptOssConfig | None = None) -> GptOssForCausalLM:
     """A float32 model with weights drawn from `seed` alone; the global random state is left as it was.
 
-    Matrices and embeddings are normal with standard deviation `std`, or, with None, 1/sqrt(inputs) and 1: such a
-    model's greedy choices are far from ties. Norms are 1, biases and sinks 0.
+    `config` is `tiny_config()` where it is None. Matrices and embeddings are normal with standard deviation `std`, or,
+    with None, 1/sqrt(inputs) and 1: such a model's greedy choices are far from ties. Norms are 1, biases and sinks 0.
     """
     with torch.random.fork_rng(devices=[]):  # transformers draws initial weights of its own
-        model = GptOssForCausalLM._from_config(tiny_config(), attn_implementation="eager", torch_dtype=torch.float32)
+        config = config or tiny_config()
+        model = GptOssForCausalLM._from_config(config, attn_implementation="eager", torch_dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -107,7 +109,7 @@ def save_checkpoint(model: GptOssForCausalLM, directory: Path) -> None:
     """
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer()
-    config = tiny_config().to_dict() | {"quantization_config": QUANTIZATION}
+    config = model.config.to_dict() | {"quantization_config": QUANTIZATION}
     stop_ids = tokenizer.convert_tokens_to_ids([EOS, CALL])
     generation = {
         "bos_token_id": tokenizer.bos_token_id,
@@ -129,4 +131,4 @@ def load_dequantized(directory: Path, dtype: torch.dtype = torch.bfloat16) -> Gp
         attn_implementation="eager",
         torch_dtype=torch.bfloat16,
     )
-    return model.to(dtype).eval()
+    return rotary.cast(model, dtype).eval()

@@ -127,6 +127,35 @@ def test_actor_loads_mxfp4_bit_exact(checkpoint, one_rank):
             assert torch.equal(parameter.data, decode(stored[f"{key}_blocks"], stored[f"{key}_scales"]))
 
 
+@pytest.mark.parametrize("stage", [2, 3])
+def test_prepared_models_keep_their_rotary_frequencies(checkpoint, one_rank, tmp_path, stage):
+    """Trained or evaluated, from MXFP4 or, where ZeRO-3 rounds them while the model is built, from bf16."""
+    from openrlhf.models import Actor
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+    from spike_train import run_args
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    from rft.tiny.checkpoint import build_model
+
+    build_model(seed=3).bfloat16().save_pretrained(tmp_path)
+    args = run_args(str(checkpoint), zero_stage=stage, world_size=1, dynamic=False)
+    strategy = DeepspeedStrategy(zero_stage=stage, micro_train_batch_size=2, train_batch_size=4, args=args)
+    for source in (checkpoint, tmp_path):
+        config, lora = strategy.get_ds_train_config(is_actor=True), {"lora_rank": 4, "target_modules": ["q_proj"]}
+        trained = Actor(str(source), attn_implementation="eager", ds_config=config, **lora)
+        optimizer = strategy.create_optimizer(trained, lr=1e-3, weight_decay=0.0)
+        trained, *_ = strategy.prepare((trained, optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer)))
+        evaluated = Actor(str(source), attn_implementation="eager", ds_config=strategy.get_ds_eval_config())
+        evaluated = strategy.prepare(evaluated)
+        wanted, _ = ROPE_INIT_FUNCTIONS["yarn"](evaluated.model.module.config, "cpu")
+        for model in (trained, evaluated):
+            (rotary,) = (m for m in model.modules() if "inv_freq" in m._buffers)
+            for found in (rotary.inv_freq, rotary.original_inv_freq):
+                assert found.dtype == torch.float32
+                assert found.device == torch.device(get_accelerator().current_device_name())
+                assert torch.equal(found.cpu(), wanted)
+
+
 def test_gpt_oss_blocks_are_leaves_without_router_logits(checkpoint):
     from deepspeed.utils import get_z3_leaf_modules
     from openrlhf.models import Actor

@@ -19,6 +19,7 @@ IN_BOTH = {
     "collectives-on-cpu.patch",
     "zero-learning-rate.patch",  # the same floor, reached by another rounding
     "prompt-order-from-seed.patch",  # upstream's order is chance
+    "rotary-in-float32.patch",  # upstream's model is another one than its engine's
 }
 OPTIONS = ["--lora_rank", "0", "--top_p", "1e-6", "--actor_learning_rate", "1e-3", "--lr_warmup_ratio", "0"]
 OPTIONS += ["--n_samples_per_prompt", "8", "--advantage_estimator", "reinforce", "--vllm_sync_backend", "gloo"]

@@ -74,17 +74,25 @@ def test_served_weights_are_compared_with_three_references(work):
 
 
 def test_engine_and_trainer_agree_before_and_after_syncs(work):
-    record, table = run("parity", work, "--shape", "tiny")
+    options = ["--shape", "tiny", "--tokens", "160", "--without", "rotary", "--without", "head"]
+    record, table = run("parity", work, *options)
     numbers = {title: d for part in record["parts"].values() for title, d in part.get("distances", {}).items()}
-    before, itself, after, control = numbers.values()
-    assert before["tokens"] == after["tokens"] == 8 * 32
-    assert "against itself" in next(title for title, d in numbers.items() if d is itself)
+    assert list(numbers)[2:5] == ["without rotary", "without head", "without rotary and head"]
+    assert "after 10 syncs" in table
+    for positions in numbers.values():
+        assert list(positions) == ["all", "0-128", "128-512"]
+        assert [found["tokens"] for found in positions.values()] == [8 * 152, 8 * 120, 8 * 32]
     # Two bf16 implementations of a random model; without the adapter the difference is of another size.
+    before, nudged, without, rounded, neither, after, control = (found["all"] for found in numbers.values())
     assert before["mean_abs"] < 0.1
     assert after["mean_abs"] < 0.1
     assert control["mean_abs"] > 4 * after["mean_abs"]
     assert control["k3"] > 4 * after["k3"]
-    assert "after 10 syncs" in table
+    assert nudged["mean_abs"] < before["mean_abs"]
+    # The mend was off while the same tokens were scored, and on again afterwards.
+    assert without["engine_mean_logprob"] == before["engine_mean_logprob"]
+    assert without["mean_abs"] != before["mean_abs"]
+    assert rounded["mean_abs"] > before["mean_abs"] and neither["mean_abs"] > before["mean_abs"]
 
 
 def test_failed_case_says_so_and_leaves_the_other_results(work):

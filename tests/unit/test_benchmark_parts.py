@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from benchmarks import report, whole_loop
 from benchmarks.checkpoint import SHAPES, build_tokenizer, layer_tensors, projection_shapes, shape_config, write_prompts
 from benchmarks.gpu_memory import compute_apps
+from benchmarks.parity import by_position
 from benchmarks.reward_token_parity import reward_func
 from benchmarks.whole_loop import SIZES, throughput
 
@@ -125,3 +126,18 @@ def test_part_that_fails_keeps_what_it_had_and_the_next_one_runs(tmp_path):
 
 def test_tiny_shape_fits_mxfp4_blocks():
     assert all(SHAPES[name][key] % 32 == 0 for name in SHAPES for key in ("hidden_size", "intermediate_size"))
+
+
+def test_distances_are_told_apart_by_the_position_of_a_token():
+    """Responses of 1,000 tokens behind a prompt of 64: the first stands at position 64, the last at 1,063."""
+    engine = -torch.ones(3, 1000)
+    trainer = engine.clone()
+    trainer[:, 448:960] += 0.25  # positions 512 to 1,023
+    found = by_position(engine, trainer, first=64)
+    assert {name: d["tokens"] for name, d in found.items()} == {
+        "all": 3000, "0-128": 3 * 64, "128-512": 3 * 384, "512-1024": 3 * 512, "1024-2048": 3 * 40,
+    }  # fmt: skip
+    assert {name: d["mean_abs"] for name, d in found.items() if name != "all"} == {
+        "0-128": 0, "128-512": 0, "512-1024": 0.25, "1024-2048": 0,
+    }  # fmt: skip
+    assert found["all"]["mean_abs"] == pytest.approx(0.25 * 512 / 1000)

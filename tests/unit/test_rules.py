@@ -96,6 +96,13 @@ CASES = [
     ("mismatch", steps(4, mismatch_abs_mean=late(0.09, 0.02, 2)), "bad"),
     ("mismatch", steps(4, mismatch_abs_mean=late(0.09, 0.02, 3)), "ok"),
     ("mismatch", steps(4, mismatch_abs_mean=late(0.007, 0.0001, 2)), "ok"),  # 70 times nothing is nothing
+    ("mismatch", steps(8, mismatch_abs_mean=0.36), "ok"),  # as far apart as in the first step
+    ("mismatch_level", steps(3, mismatch_abs_mean=0.36), "bad"),  # from the first step on
+    ("mismatch_level", steps(3, mismatch_abs_mean=lambda s: {1: 0.36, 2: 0.36, 3: 0.06}[s]), "warn"),
+    ("mismatch_level", steps(8, mismatch_abs_mean=0.06), "warn"),
+    ("mismatch_level", steps(8, mismatch_abs_mean=late(0.36, 0.02, 7)), "ok"),  # two steps are not a state
+    ("mismatch_level", steps(8, mismatch_abs_mean=0.05), "ok"),
+    ("mismatch_level", steps(2, mismatch_abs_mean=0.36), None),
     ("advantage", steps(4, advantage_std=0.0), "bad"),
     ("advantage", steps(4, advantage_std=0.0, group_zero_variance_share=1.0), None),
     ("clipping", steps(3, ppo_clip_ratio=0.41), "bad"),
@@ -236,7 +243,15 @@ def test_the_probe_is_the_ood_set_and_greedy_where_there_is_one():
 
 def test_bounds_are_those_of_the_table():
     """What a rule takes from the table of healthy ranges is a number there."""
-    for name in ("grad_norm", "ppo_clip_ratio", "log_ratio_raw_max", "ratio_max", "log_ratio_abs_p99", "truncated"):
+    for name in (
+        "grad_norm",
+        "ppo_clip_ratio",
+        "log_ratio_raw_max",
+        "ratio_max",
+        "log_ratio_abs_p99",
+        "truncated",
+        "mismatch_abs_mean",
+    ):
         assert math.isfinite(HEALTHY[name].high) and is_healthy(name, HEALTHY[name].high)
 
 
