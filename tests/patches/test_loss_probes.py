@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from ranks import run_module
 
 from rft.runs.checks import command
 
@@ -172,3 +173,13 @@ def test_corrections_have_the_names_and_bounds_of_the_papers():
         assert args.vllm_is_correction_type == kind
     with pytest.raises(ValueError, match="--vllm_is_correction_type seq-mis"):
         command.parse([*words, "mis"])
+
+
+def test_the_trainer_refuses_what_preflight_refuses(checkpoint):
+    stock = ["--pretrain", checkpoint, "--remote_rm_url", "none.py", "--vllm_num_engines", "1"]
+    # An address that Ray rejects at once: without the refusal a cluster would start here.
+    options = ["--vllm_is_correction_type", "mis"]
+    done = run_module("openrlhf.cli.train_ppo_ray", *stock, *options, environment={"RAY_ADDRESS": "nowhere"})
+    assert done.returncode == 1, done.stdout
+    assert "error: --vllm_is_correction_type: found mis" in done.stdout
+    assert "Traceback" not in done.stdout

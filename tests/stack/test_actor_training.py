@@ -34,7 +34,7 @@ def test_gradient_does_not_depend_on_the_split(checkpoint, tmp_path):
 
 def test_dynamic_batches_add_up_below_zero_3(checkpoint, tmp_path):
     """One sample a micro-batch is the same whether the number of micro-batches is fixed or not."""
-    cases = ("2:static", "2:dynamic", "3:dynamic")
+    cases = ("2:static", "1:dynamic", "2:dynamic", "3:dynamic")
     run_ranks("actor_checks.py", 1, checkpoint, tmp_path / "gradients", "dynamic", *cases)
     found = load_file(tmp_path / "gradients")
     distances = {case: distance(found[case], found["2:static"]) for case in cases}
