@@ -35,35 +35,6 @@ def ratio_tails(raw: torch.Tensor, clamped: torch.Tensor) -> dict[str, float | N
     return {**dict(zip(names, values, strict=True)), "tokens_in_batch": raw.numel()}
 
 
-def rollout_weights(
-    kind: str,
-    log_ratio: torch.Tensor,
-    action_mask: torch.Tensor,
-    low: float,
-    high: float,
-) -> torch.Tensor:
-    """Importance weights of the trainer's policy over the engine's, (batch, actions), no gradient, always finite.
-
-    Args:
-        kind: `tis` clamps each token's weight to [low, high]; `icepop` sets weights outside of it to 0; `mis` does as
-            `tis` and drops whole sequences whose geometric mean weight lies outside.
-        log_ratio: trainer's minus engine's log-probability of each sampled token.
-        action_mask: 1 for action tokens.
-
-    Upstream multiplies IcePop's infinite weights by a zero mask, which is NaN (OpenRLHF #1314), and never clamps the
-    weights of `mis`, although its comment says so (#1298); both unmerged at 0.11.0.
-    """
-    log_ratio = log_ratio.detach()
-    weights = log_ratio.exp()
-    if kind == "icepop":
-        return torch.where((weights >= low) & (weights <= high), weights, torch.zeros_like(weights))
-    weights = weights.clamp(low, high)
-    if kind == "mis":
-        sequence = ((log_ratio * action_mask).sum(-1) / action_mask.sum(-1)).exp()
-        weights = weights * ((sequence >= low) & (sequence <= high)).unsqueeze(-1)
-    return weights
-
-
 def token_weights(token_counts: list[int], accumulation: int, ranks: int, all_reduce) -> list[float]:
     """Factors that turn means over micro-batches into one mean over all action tokens of an optimizer step.
 
@@ -96,33 +67,3 @@ def with_loss_scales(dataloader, strategy) -> list:
     for experience, scale in zip(experiences, scales, strict=True):
         experience.loss_scale = scale
     return experiences
-
-
-def require_static_batches(args) -> None:
-    """Refuse `--loss_normalization batch` with dynamic batches, whose steps have any number of micro-batches.
-
-    Raises:
-        ValueError: both are on.
-    """
-    if args.loss_normalization == "batch" and args.use_dynamic_batch:
-        raise ValueError(
-            "--loss_normalization batch needs the same number of micro-batches in every step\n"
-            "  found:  --use_dynamic_batch\n  wanted: fixed micro-batches\n  repair: leave --use_dynamic_batch out"
-        )
-
-
-def require_on_policy(args) -> None:
-    """Refuse `--on_policy_ratio_one` where an optimizer step is not the first on its samples.
-
-    Raises:
-        ValueError: several updates a rollout, several epochs, or asynchronous training.
-    """
-    samples = args.rollout_batch_size * args.n_samples_per_prompt
-    if args.on_policy_ratio_one and (args.train_batch_size != samples or args.max_epochs != 1 or args.async_train):
-        raise ValueError(
-            "--on_policy_ratio_one sets every ratio to 1, which holds for the first update on fresh samples only\n"
-            f"  found:  --train_batch_size {args.train_batch_size}, --max_epochs {args.max_epochs}, "
-            f"async_train {args.async_train}\n"
-            f"  wanted: --train_batch_size {samples} (rollout_batch_size x n_samples_per_prompt), --max_epochs 1\n"
-            "  repair: set these, or leave --on_policy_ratio_one out"
-        )

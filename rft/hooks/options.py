@@ -3,12 +3,13 @@
 import argparse
 
 from rft.hooks.early_stop import require_stoppable
-from rft.hooks.loss import require_on_policy, require_static_batches
+from rft.hooks.loss_options import require_on_policy, require_sound_loss, require_static_batches
 from rft.runs.eval_names import dataset_names
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add our options, each with upstream's behaviour as its default unless its help says otherwise."""
+    parser.set_defaults(vllm_is_truncated_threshold=None)  # upstream's pair, refused where it is given
     group = parser.add_argument_group("rft")
     group.add_argument("--offload", action="store_true", help="keep ZeRO-3's parameter partitions in host memory")
     group.add_argument(
@@ -22,6 +23,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["micro_batch", "batch"],
         default="micro_batch",
         help="batch: mean over all action tokens of an optimizer step, whatever the split into micro-batches (#1249)",
+    )
+    group.add_argument(
+        "--vllm_is_bounds",
+        type=float,
+        nargs="+",
+        help="bounds of --vllm_is_correction_type: the cap C of tis, token-mis and seq-mis (default 2), LOW HIGH of "
+        "icepop (default 0.5 5)",
     )
     group.add_argument(
         "--separate_reference_model",
@@ -72,6 +80,7 @@ def check(args: argparse.Namespace) -> None:
     try:
         require_on_policy(args)
         require_static_batches(args)
+        require_sound_loss(args)
         refuse_unsound_attention(args)
         require_stoppable(args)
         dataset_names(args.eval_dataset or "")

@@ -27,7 +27,8 @@ class StepMetrics:
 
         Args:
             engine: the actor's `DeepSpeedEngine`.
-            loss_fn: the `PolicyLoss` after its forward, see `rft.hooks.loss.clamped_log_ratio`.
+            loss_fn: the `PolicyLoss` after its forward, see `rft.hooks.loss.clamped_log_ratio` and, where it corrects
+                for the engine's policy, `rft.hooks.corrections.correct`.
             experience: with `action_mask`, `advantages`, `action_log_probs` (of the trainer before the update) and
                 `rollout_log_probs` (of the engine; None for other sources), each (batch, actions).
             new_log_probs, old_log_probs: (batch, actions), what the loss compared.
@@ -41,6 +42,8 @@ class StepMetrics:
             self._keep("entropy", entropy[:, -mask.shape[1] :], mask)
         if experience.rollout_log_probs is not None:
             self._keep("mismatch", experience.action_log_probs - experience.rollout_log_probs, mask)
+        for name, values in getattr(loss_fn, "correction", {}).items():
+            self._keep(f"correction_{name}", values, mask)
         if loss_fn.log_ratio_raw_max is not None:
             self.log_ratio_raw_max.append(loss_fn.log_ratio_raw_max)
 
@@ -94,6 +97,11 @@ def token_metrics(tokens: dict[str, np.ndarray]) -> dict[str, float]:
         metrics["ratio_max"] = np.exp(clamped.max())
         metrics["log_ratio_abs_p99"] = np.quantile(np.abs(clamped), 0.99)
         metrics["tokens_in_batch"] = log_ratio.size
+    if (weight := tokens.get("correction_weight")) is not None and weight.size:
+        metrics["correction_weight_mean"] = weight.mean()
+        for name in ("correction_truncated", "correction_masked"):
+            if name in tokens:
+                metrics[f"{name}_share"] = tokens[name].mean()
     if (mismatch := tokens.get("mismatch")) is not None and mismatch.size:
         metrics["mismatch_abs_mean"] = np.abs(mismatch).mean()
         metrics["mismatch_abs_p99"] = np.quantile(np.abs(mismatch), 0.99)

@@ -2,16 +2,21 @@
 
 python actor_checks.py CHECKPOINT OUT gradient MICRO_BATCH:NORMALIZATION …     with RANK, LOCAL_RANK, WORLD_SIZE, …
 python actor_checks.py CHECKPOINT OUT ratio on|off
+python actor_checks.py CHECKPOINT OUT correction KIND CAP
+python actor_checks.py CHECKPOINT OUT dynamic ZERO_STAGE:static|dynamic …      one sample a micro-batch
 python actor_checks.py CHECKPOINT OUT reference
 python actor_checks.py CHECKPOINT OUT modes
 """
 
 import json
+import math
 import os
+import statistics
 import sys
 import types
 from pathlib import Path
 
+import papers
 import spike_train
 import torch
 from deepspeed.utils import safe_get_full_grad
@@ -25,7 +30,8 @@ RESPONSES = (4, 40, 9, 25)  # tokens: with equal lengths every normalisation is 
 
 def build(checkpoint: str, micro: int = 2, **changes):
     spike_train.MICRO = micro
-    args = spike_train.run_args(checkpoint, zero_stage=3, world_size=int(os.environ["WORLD_SIZE"]), dynamic=False)
+    world_size, stage = int(os.environ["WORLD_SIZE"]), changes.pop("zero_stage", 3)
+    args = spike_train.run_args(checkpoint, zero_stage=stage, world_size=world_size, dynamic=False)
     defaults = {"on_policy_ratio_one": False, "loss_normalization": "micro_batch", "use_kl_loss": False}
     vars(args).update({**defaults, "train_batch_size": len(RESPONSES), "enable_vllm_is_correction": False, **changes})
     return spike_train.build_trainer(args)
@@ -55,7 +61,8 @@ def fill(trainer) -> None:
         noise, numbers = inputs.pop("noise"), {"total_length": 9, "response_length": response, "reward": 1, "kl": 0}
         if number * ranks // len(RESPONSES) == rank:
             info = {name: torch.tensor([float(value)]) for name, value in {**numbers, "return": 1}.items()}
-            trainer.replay_buffer.append(Experience(**inputs, action_log_probs=log_probs + noise, info=info))
+            inputs |= {"action_log_probs": log_probs + noise, "rollout_log_probs": log_probs, "info": info}
+            trainer.replay_buffer.append(Experience(**inputs))
 
 
 def train(trainer) -> dict[str, torch.Tensor]:
@@ -84,6 +91,32 @@ def gradient(checkpoint: str, out: Path, *shapes: str) -> None:
         found[shape] = torch.cat([tensors[name].flatten() for name in sorted(tensors)])
     if torch.distributed.get_rank() == 0:
         save_file(found, out)
+
+
+def dynamic(checkpoint: str, out: Path, *cases: str) -> None:
+    found = {}
+    for case in cases:
+        stage, way = case.split(":")
+        # Every sample says that it has 9 tokens.
+        sizes = {"use_dynamic_batch": way == "dynamic", "train_max_tokens_per_gpu": 9, "rollout_batch_size": 2}
+        tensors = train(build(checkpoint, 1, zero_stage=int(stage), **sizes))
+        tensors.pop("status")
+        found[case] = torch.cat([tensors[name].flatten() for name in sorted(tensors)])
+    save_file(found, out)
+
+
+def correction(checkpoint: str, out: Path, kind: str, cap: str) -> None:
+    """What the step logs, and what the papers' formulas say of the same log-probabilities."""
+    options = {"vllm_is_correction_type": kind, "vllm_is_bounds": [float(cap)]}
+    trainer = build(checkpoint, enable_vllm_is_correction=True, **options)
+    status, weights, limited = train(trainer)["status"], [], []
+    for item in trainer.replay_buffer.items:
+        old, engine = (t[item.action_mask.bool()].tolist() for t in (item.action_log_probs, item.rollout_log_probs))
+        weights += papers.weights(kind, old, engine, [float(cap)])
+        found = [value > math.log(float(cap)) for value in papers.decisive(kind, old, engine)]
+        limited += found * (len(old) // len(found))
+    wanted = {"weight_mean": statistics.fmean(weights), "limited_share": statistics.fmean(limited)}
+    out.write_text(json.dumps({"logged": status, "wanted": wanted}))
 
 
 def ratio(checkpoint: str, out: Path, switch: str) -> None:
@@ -138,7 +171,8 @@ def modes(checkpoint: str, out: Path) -> None:
 
 
 def main(checkpoint: str, out: str, kind: str, *rest: str) -> None:
-    {"gradient": gradient, "ratio": ratio, "reference": reference, "modes": modes}[kind](checkpoint, Path(out), *rest)
+    kinds = {"gradient": gradient, "dynamic": dynamic, "correction": correction, "ratio": ratio}
+    (kinds | {"reference": reference, "modes": modes})[kind](checkpoint, Path(out), *rest)
     torch.distributed.barrier()
 
 

@@ -73,7 +73,8 @@ def run_args(checkpoint: str, zero_stage: int, world_size: int, dynamic: bool) -
         use_liger_kernel=False,
         use_wandb="a-secret-key",
         vllm_is_correction_type="tis",
-        vllm_is_truncated_threshold=[0.5, 2.0],
+        vllm_is_bounds=[2.0],
+        vllm_is_truncated_threshold=[0.5, 5.0],  # upstream's default
         vllm_num_engines=0,
         vllm_sync_backend="gloo",
         vllm_sync_with_ray=False,

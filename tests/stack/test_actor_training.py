@@ -32,6 +32,25 @@ def test_gradient_does_not_depend_on_the_split(checkpoint, tmp_path):
     assert distances["stock_split"] > 0.1
 
 
+def test_dynamic_batches_add_up_below_zero_3(checkpoint, tmp_path):
+    """One sample a micro-batch is the same whether the number of micro-batches is fixed or not."""
+    cases = ("2:static", "1:dynamic", "2:dynamic", "3:dynamic")
+    run_ranks("actor_checks.py", 1, checkpoint, tmp_path / "gradients", "dynamic", *cases)
+    found = load_file(tmp_path / "gradients")
+    distances = {case: distance(found[case], found["2:static"]) for case in cases}
+    print("relative distance of the gradient from that of a fixed number of micro-batches:", distances)
+    assert max(distances.values()) < 0.02  # bf16 accumulation
+
+
+@pytest.mark.parametrize(("kind", "share"), [("tis", "truncated"), ("token-mis", "masked"), ("seq-mis", "masked")])
+def test_correction_reaches_the_loss_and_the_metrics(checkpoint, tmp_path, kind, share):
+    run_ranks("actor_checks.py", 1, checkpoint, tmp_path / "seen", "correction", kind, 1.1)
+    seen = json.loads((tmp_path / "seen").read_text())
+    assert 0 < seen["wanted"]["limited_share"] < 1
+    assert seen["logged"]["correction_weight_mean"] == pytest.approx(seen["wanted"]["weight_mean"], rel=1e-5)
+    assert seen["logged"][f"correction_{share}_share"] == pytest.approx(seen["wanted"]["limited_share"], rel=1e-6)
+
+
 def test_on_policy_ratio_is_one(checkpoint, tmp_path):
     found = {}
     for switch in ("off", "on"):

@@ -1,4 +1,4 @@
-"""Ratio tails, importance weights and loss scales, against hand-worked cases."""
+"""Ratio tails and loss scales, against hand-worked cases."""
 
 import types
 
@@ -7,13 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rft.hooks.loss import (
-    ratio_tails,
-    require_on_policy,
-    require_static_batches,
-    rollout_weights,
-    token_weights,
-)
+from rft.hooks.loss import ratio_tails, token_weights
+from rft.hooks.loss_options import require_on_policy, require_static_batches
 
 
 def test_tails_of_a_known_vector():
@@ -32,21 +27,6 @@ def test_tails_of_nothing_are_none():
     tails = ratio_tails(torch.zeros(0), torch.zeros(0))
     assert tails.pop("tokens_in_batch") == 0
     assert set(tails.values()) == {None}
-
-
-@given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20), st.sampled_from(["tis", "icepop", "mis"]))
-def test_weights_are_finite_and_within_bounds(log_ratios, kind):
-    log_ratio = torch.tensor([log_ratios])
-    weights = rollout_weights(kind, log_ratio, torch.ones_like(log_ratio), 0.5, 5.0)
-    assert weights.isfinite().all()
-    assert ((weights == 0) | ((weights >= 0.5) & (weights <= 5.0))).all()
-
-
-def test_mis_drops_a_sequence_by_its_geometric_mean_over_action_tokens():
-    log_ratio = torch.tensor([[2.0, 2.0, -9.0], [2.0, -2.0, 0.0]])
-    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
-    weights = rollout_weights("mis", log_ratio, mask, 0.5, 5.0)
-    assert weights.tolist() == [[0.0, 0.0, 0.0], [5.0, 0.5, 1.0]]
 
 
 @given(st.lists(st.integers(1, 500), min_size=4, max_size=4), st.lists(st.integers(1, 500), min_size=4, max_size=4))

@@ -18,7 +18,7 @@ def test_the_parser_has_every_option_of_the_trainer():
     parser = command.trainer_parser()
     theirs = source.count("parser.add_argument(")
     ours = command.OURS.read_text().count("group.add_argument(")
-    assert theirs > 100 and ours == 8 and len(parser._actions) == theirs + ours
+    assert theirs > 100 and ours > 8 and len(parser._actions) == theirs + ours
 
 
 def test_the_last_of_an_option_counts_and_defaults_are_filled_in():

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rft.hooks.early_stop import require_stoppable
+from rft.hooks.loss_options import require_sound_loss
 from rft.runs.eval_names import dataset_names
 
 MODULE = "openrlhf.cli.train_ppo_ray"
@@ -78,6 +79,7 @@ def settle(args: argparse.Namespace) -> argparse.Namespace:
         ValueError: what `rft.hooks.options.check` refuses and no other check looks at.
     """
     require_stoppable(args)
+    require_sound_loss(args)
     dataset_names(args.eval_dataset or "")
     if args.agent_func_path:
         args.remote_rm_url = "agent"
