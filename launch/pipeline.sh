@@ -60,13 +60,14 @@ go_on_after() {
 
 # evaluate NAME MODEL: greedy accuracy, at the lengths of the rollouts, to evals/NAME.json.
 evaluate() {
-    local file datasets=() reference=() prompt_tokens response_tokens tensor_parallel
+    local file datasets=() more=() prompt_tokens response_tokens tensor_parallel
     while read -r file; do datasets+=(--dataset "$file"); done < <(names_in "${EVAL_DATASET:-$(option --eval_dataset)}")
     prompt_tokens=$(option --prompt_max_len)
     response_tokens=$(option --generate_max_len)
     tensor_parallel=$(option --vllm_tensor_parallel_size)
-    [[ -z $EVAL_REFERENCE ]] || reference=(--reference "$EVAL_REFERENCE")
-    run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" "${reference[@]}" \
+    [[ -z $EVAL_REFERENCE ]] || more+=(--reference "$EVAL_REFERENCE")
+    [[ " ${COMMAND[*]} " != *" --trust_remote_code "* ]] || more+=(--trust-remote-code)
+    run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" "${more[@]}" \
         --max-prompt-tokens "$prompt_tokens" --max-tokens "$response_tokens" \
         --tensor-parallel-size "$tensor_parallel" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/$1.json"
 }

@@ -5,6 +5,7 @@ import os
 import torch
 
 from rft.adapters import read_adapter
+from rft.hooks import loopback, remote_code
 from rft.hooks.lora_manifest import accepted
 
 # One process, so that nothing is started which a killed evaluation could leave behind.
@@ -23,11 +24,13 @@ def open_engine(model: str, max_model_len: int, tensor_parallel_size: int = 1, s
     """
     import vllm
 
+    os.environ.update(loopback.THIS_MACHINE)
     if tensor_parallel_size > 1:
         options.setdefault("distributed_executor_backend", "mp")
     return vllm.LLM(
         model,
         dtype="bfloat16",
+        trust_remote_code=remote_code.trusted(),
         max_model_len=max_model_len,
         tensor_parallel_size=tensor_parallel_size,
         seed=seed,
