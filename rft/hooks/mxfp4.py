@@ -41,9 +41,12 @@ def loader(model_class: type, overrides: dict, ds_config: dict | None) -> Callab
     `deepspeed.zero.Init(module=…)` broadcasts each parameter from rank 0 of the whole group before it cuts it
     (`_zero_init_param` in deepspeed/runtime/zero/partition_parameters.py, 0.18.5; OpenRLHF gives it no group of its
     own). So of all nodes, that of rank 0 holds one whole model for a while, and what other ranks load is thrown away.
+    Of other model classes every rank loads: Liger's changes the model's code in its `from_pretrained`.
     """
-    grouped = torch.distributed.is_initialized()
-    if overrides and _zero_stage(ds_config) == 3 and grouped and torch.distributed.get_rank() > 0:
+    from transformers import AutoModelForCausalLM
+
+    cut = overrides and _zero_stage(ds_config) == 3 and torch.distributed.is_initialized()
+    if cut and torch.distributed.get_rank() > 0 and model_class is AutoModelForCausalLM:
         return partial(empty, model_class)
     return model_class.from_pretrained
 
