@@ -51,6 +51,13 @@ def test_a_launcher_is_short_and_states_its_acceptance(launcher):
         assert "# Prediction" in text
 
 
+def test_code_that_training_trusts_is_trusted_in_the_evaluations(tmp_path):
+    for more, wanted in ([], False), (["--trust_remote_code"], True):
+        evaluations = [words for name, words in dry_run(BIG, tmp_path, *more) if name == "eval_posthoc.py"]
+        assert len(evaluations) == 2
+        assert {"--trust-remote-code" in words for words in evaluations} == {wanted}
+
+
 def option(words, name):
     """The value that counts of an option of a command line."""
     return words[len(words) - words[::-1].index(name)]
