@@ -10,6 +10,8 @@ from benchmarks import GPU, ROOT
 from benchmarks.report import log
 from rft.runs.memory import MARK
 
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # read when ray is imported; see loopback_only in launch/ray.sh
+
 
 @contextmanager
 def ray_head(run_dir: Path, logical_gpus: int = 2):

@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--base", type=Path, metavar="DIR", help="base of the adapters, where it has moved")
     parser.add_argument("--reference", choices=("cpu", "cuda", "none"), default="cpu")
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
+    cli.add_trust_option(parser)
     parser.add_argument("--output", type=Path, metavar="FILE.json")
     return cli.guarded("eval_lm_eval", run, parser.parse_args())
 

@@ -60,18 +60,19 @@ go_on_after() {
 
 # evaluate NAME MODEL: greedy accuracy, at the lengths of the rollouts, to evals/NAME.json.
 evaluate() {
-    local file datasets=() reference=() serving rank prompt_tokens response_tokens tensor_parallel
+    local file datasets=() more=() rank prompt_tokens response_tokens tensor_parallel
     while read -r file; do datasets+=(--dataset "$file"); done < <(names_in "${EVAL_DATASET:-$(option --eval_dataset)}")
     prompt_tokens=$(option --prompt_max_len)
     response_tokens=$(option --generate_max_len)
     tensor_parallel=$(option --vllm_tensor_parallel_size)
     rank=$(option --lora_rank)
-    serving=(--lora-rank "${rank:-0}") # the same engine before and after
-    [[ $(option --lora_serving) != merged ]] || serving=(--serve merged)
-    [[ -z $EVAL_REFERENCE ]] || reference=(--reference "$EVAL_REFERENCE")
-    run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" "${reference[@]}" \
+    more+=(--lora-rank "${rank:-0}") # the same engine before and after
+    [[ $(option --lora_serving) != merged ]] || more+=(--serve merged)
+    [[ -z $EVAL_REFERENCE ]] || more+=(--reference "$EVAL_REFERENCE")
+    [[ " ${COMMAND[*]} " != *" --trust_remote_code "* ]] || more+=(--trust-remote-code)
+    run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" "${more[@]}" \
         --max-prompt-tokens "$prompt_tokens" --max-tokens "$response_tokens" \
-        "${serving[@]}" --tensor-parallel-size "$tensor_parallel" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/$1.json"
+        --tensor-parallel-size "$tensor_parallel" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/$1.json"
 }
 
 # launch_grpo [OPENRLHF OPTION…]: train, after the checks. Log: train.log. A rule's stop is no failure: see GRPO_STATUS.

@@ -5,6 +5,17 @@
 RAY_PID=""
 RAY_DIR=""
 
+# loopback_only: what this run listens on can be reached from this machine alone. None of it asks who is there, and Ray
+# runs the code that it is sent: docs/security.md.
+loopback_only() {
+    # Without it Ray takes the machine's outer address for 127.0.0.1 (resolve_ip_for_localhost in ray/_private/services.py,
+    # 2.48), and listens on every interface. Drivers need it as well as the head. It is named after the systems where a
+    # cluster of this machine alone is Ray's default.
+    export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0
+    # vLLM's own address, and the interface of gloo's and NCCL's sockets; as in rft/hooks/loopback.py.
+    export VLLM_HOST_IP=127.0.0.1 GLOO_SOCKET_IFNAME=lo NCCL_SOCKET_IFNAME=lo
+}
+
 # start_ray [LOGICAL_GPUS]: begin to start a head node; wait_for_ray waits for it. Where the user has set RAY_ADDRESS,
 # that cluster is used, and never stopped. LOGICAL_GPUS are registered whether they exist or not (CPU machines).
 start_ray() {
@@ -14,6 +25,7 @@ start_ray() {
         printf 'using Ray at %s (RAY_ADDRESS); it will not be stopped\n' "$RAY_ADDRESS"
         return 0
     fi
+    loopback_only
     # AF_UNIX paths end at 107 bytes and Ray adds about 66 to its folder.
     local parent="${TMPDIR:-/tmp}"
     ((${#parent} <= 25)) || parent=/tmp
@@ -24,7 +36,7 @@ start_ray() {
     # --block keeps Ray's processes under one parent, which ends them when it ends. Port 0 lets the GCS choose; the
     # client server refuses 0, so it is given a free one. --min/max-worker-port 0: any, not a range that two clusters
     # would share. The dashboard and the autoscaler's monitor are of no use here and cost start-up time.
-    RAY_USAGE_STATS_ENABLED=0 "$PYTHON" -m ray.scripts.scripts start --head --block --port 0 \
+    RAY_USAGE_STATS_ENABLED=0 "$PYTHON" -m ray.scripts.scripts start --head --block --node-ip-address 127.0.0.1 --port 0 \
         --ray-client-server-port "$(free_port)" --dashboard-agent-listen-port 0 \
         --min-worker-port 0 --max-worker-port 0 --include-dashboard false --no-monitor --disable-usage-stats \
         --temp-dir "$RAY_DIR" "${resources[@]}" >"$RAY_DIR/start.log" 2>&1 </dev/null &

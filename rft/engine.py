@@ -5,7 +5,7 @@ import os
 import torch
 
 from rft.adapters import read_adapter
-from rft.hooks import engine_options
+from rft.hooks import engine_options, loopback, remote_code
 from rft.hooks.adapter_memory import AdapterMemory
 from rft.hooks.lora_manifest import accepted
 
@@ -35,11 +35,13 @@ def open_engine(
     """
     import vllm
 
+    os.environ.update(loopback.THIS_MACHINE)
     if tensor_parallel_size > 1:
         options.setdefault("distributed_executor_backend", "mp")
     return vllm.LLM(
         model,
         dtype="bfloat16",
+        trust_remote_code=remote_code.trusted(),
         max_model_len=max_model_len,
         tensor_parallel_size=tensor_parallel_size,
         seed=seed,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rft.evaluation import MODES
 from rft.files import replace_json, replace_text
+from rft.hooks import remote_code
 
 
 def named_path(text: str) -> tuple[str, Path]:
@@ -48,6 +49,14 @@ def add_sampling_options(parser: argparse.ArgumentParser, mode: str = "greedy_pa
         "--reference", choices=("cpu", "cuda", "none"), default="cpu", help="where the probe's PEFT model runs"
     )
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
+    add_trust_option(parser)
+
+
+def add_trust_option(parser: argparse.ArgumentParser) -> None:
+    """The trainer's --trust_remote_code."""
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="run code that a checkpoint brings along (docs/security.md)"
+    )
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +95,7 @@ def settings(args: argparse.Namespace, **more):
 
 def guarded(name: str, run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
     """Exit status of `run`; bad input and full disks become one message and status 2."""
+    remote_code.settle(getattr(args, "trust_remote_code", False))
     try:
         return run(args)
     except OSError as error:

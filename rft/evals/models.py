@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from rft.adapters import base_model_of, is_adapter, read_adapter
 from rft.checkpoints import require_gpt_oss
 from rft.evaluation import tree_digest
+from rft.hooks.remote_code import require_own_code, trusted
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MERGE_RECORD = "merged_from.json"  # written by rft.evals.merge beside the weights
@@ -33,7 +34,8 @@ def checked(named: list[tuple[str, Path]], base: Path | None = None) -> list[Mod
         base: the base checkpoint of every adapter, where it is no longer at the place that the adapter names.
 
     Raises:
-        ValueError: a name twice, a directory that is not there or not whole, or an adapter whose base differs.
+        ValueError: a name twice, a directory that is not there or not whole, an adapter whose base differs,
+            or a checkpoint that brings code along.
     """
     models = []
     for name, path in named:
@@ -41,6 +43,8 @@ def checked(named: list[tuple[str, Path]], base: Path | None = None) -> list[Mod
             raise ValueError(f"found the name {name!r} twice; wanted one a model; rename one in --model NAME=PATH")
         try:
             models.append(_checked(name, path, base))
+            if not trusted():
+                require_own_code(models[-1].base, "--trust-remote-code")
         except ValueError as error:
             raise ValueError(f"model {name}: {error}") from None
     return models

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from rft.hooks import rotary
+from rft.hooks.remote_code import trusted
 
 PROMPTS, CONTINUATION, PROMPT_TOKENS = 4, 32, 1024
 AGREEMENT = 0.05  # mean |Δ| between engine and reference that bf16 may cause
@@ -50,10 +51,10 @@ def load_reference(base: Path, device: str):
     """The base model in transformers, bf16, MXFP4 experts dequantised, as the trainer loads it."""
     from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
-    quantised = getattr(AutoConfig.from_pretrained(base), "quantization_config", None)
+    quantised = getattr(AutoConfig.from_pretrained(base, trust_remote_code=trusted()), "quantization_config", None)
     options = {"quantization_config": Mxfp4Config(dequantize=True)} if quantised else {}
     model = AutoModelForCausalLM.from_pretrained(
-        base, attn_implementation="eager", torch_dtype=torch.bfloat16, **options
+        base, attn_implementation="eager", torch_dtype=torch.bfloat16, trust_remote_code=trusted(), **options
     )
     # transformers keeps norms in float32, and the trainer does not.
     return rotary.cast(model, device, torch.bfloat16).eval()

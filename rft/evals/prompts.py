@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rft.grading import open_channel
 from rft.hooks.chat_date import dated
+from rft.hooks.remote_code import trusted
 
 EFFORTS = ("low", "medium", "high")
 
@@ -23,7 +24,7 @@ def load_tokenizer(base: Path):
     """The tokenizer of a checkpoint, read without starting an engine."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(base)
+    return AutoTokenizer.from_pretrained(base, trust_remote_code=trusted())
 
 
 def render(tokenizer, problems: list[dict], system_prompt: str | None, effort: str | None) -> list[Prompt]:

@@ -3,7 +3,9 @@
 from datetime import timedelta
 
 import torch
-from torch.distributed import BroadcastOptions, ProcessGroupGloo, TCPStore
+from torch.distributed import BroadcastOptions, ProcessGroupGloo
+
+from rft.hooks import loopback
 
 
 class GlooBroadcast:
@@ -13,7 +15,7 @@ class GlooBroadcast:
     """
 
     def __init__(self, address: str, port: int, rank: int, world_size: int, timeout=timedelta(minutes=5)) -> None:
-        store = TCPStore(address, port, world_size, is_master=rank == 0, timeout=timeout)
+        store = loopback.store(address, port, rank, world_size, timeout)
         self.group = ProcessGroupGloo(store, rank, world_size, timeout)
 
     def broadcast(self, tensor: torch.Tensor, src: int, stream=None) -> None:

@@ -3,6 +3,8 @@
 import deepspeed
 import torch
 
+from rft.hooks import remote_code
+
 # Modules whose experts run or not depending on the tokens: ZeRO-3 must gather them whole, since ranks that route
 # differently would wait for each other's gathers. Upstream knows the first name only.
 SPARSE_BLOCKS = ("SparseMoeBlock", "GptOssMLP")
@@ -38,7 +40,7 @@ def refuse_unsound_attention(args) -> None:
     """
     from transformers import AutoConfig
 
-    if AutoConfig.from_pretrained(args.pretrain, trust_remote_code=True).model_type != "gpt_oss":
+    if AutoConfig.from_pretrained(args.pretrain, trust_remote_code=remote_code.trusted()).model_type != "gpt_oss":
         return
     if args.packing_samples or args.attn_implementation in NO_SINKS:
         raise ValueError(

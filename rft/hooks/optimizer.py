@@ -15,18 +15,18 @@ from rft.hooks.compiled_ops import drop_abandoned_lock
 def adam_class(adam_offload: bool) -> Callable[..., torch.optim.Optimizer]:
     """DeepSpeed's compiled Adam on an accelerator; torch's AdamW on the CPU, and where DeepSpeed's cannot be built.
 
-    All of them compute AdamW. DeepSpeed compiles its own at the first use, which costs about half a minute and needs a
-    compiler: worth it for billions of parameters, not for a CPU run.
+    All of them compute AdamW, torch's also on the partitions that `--adam_offload` keeps in host memory. DeepSpeed
+    compiles its own at the first use, which costs about half a minute and needs a compiler, and a CUDA toolkit where
+    there is a GPU: worth it for billions of parameters, not for a CPU run.
     """
     if get_accelerator().device_name() == "cpu":
         return torch.optim.AdamW
-    if adam_offload:
-        drop_abandoned_lock(CPUAdamBuilder.NAME)
-        return DeepSpeedCPUAdam
-    reason = why_not_built(FusedAdamBuilder())
+    builder, built = (CPUAdamBuilder, DeepSpeedCPUAdam) if adam_offload else (FusedAdamBuilder, FusedAdam)
+    reason = why_not_built(builder())
     if reason is None:
-        return FusedAdam
-    print(f"optimizer: torch's fused AdamW, since DeepSpeed's FusedAdam cannot be built here ({reason})", flush=True)
+        return built
+    name = built.__name__
+    print(f"optimizer: torch's fused AdamW, since DeepSpeed's {name} cannot be built here ({reason})", flush=True)
     return partial(torch.optim.AdamW, fused=True)
 
 
@@ -34,11 +34,12 @@ def why_not_built(builder) -> str | None:
     """None when a DeepSpeed op loads, prebuilt or compiled now; else the first line of what stopped it.
 
     Trying is the only test: in DeepSpeed 0.18.5 `is_compatible()` of a CUDA op is always true, whatever compiler, CUDA
-    headers or matching nvcc are missing (deepspeed/ops/op_builder/builder.py).
+    headers or matching nvcc are missing (deepspeed/ops/op_builder/builder.py). Where there is no toolkit at all, some
+    builders join its path from None: a TypeError.
     """
     drop_abandoned_lock(builder.NAME)
     try:
         builder.load()
-    except (RuntimeError, OSError, ImportError, CUDAMismatchException, MissingCUDAException) as error:
+    except (RuntimeError, OSError, ImportError, TypeError, CUDAMismatchException, MissingCUDAException) as error:
         return (str(error).strip().splitlines() or [type(error).__name__])[0]
     return None

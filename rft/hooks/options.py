@@ -2,6 +2,7 @@
 
 import argparse
 
+from rft.hooks import remote_code
 from rft.hooks.early_stop import require_stoppable
 from rft.hooks.loss_options import require_on_policy, require_sound_loss, require_static_batches
 from rft.runs.eval_names import dataset_names
@@ -69,6 +70,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "(docs/diagnosis.md). A stopped run saves its model and exits with status 10",
     )
     group.add_argument(
+        "--trust_remote_code",
+        action="store_true",
+        help="run Python code that a checkpoint brings along (docs/security.md); gpt-oss has none",
+    )
+    group.add_argument(
         "--skip_base_eval", action="store_true", help="with --eval_steps: no evaluation before the first rollout"
     )
 
@@ -77,7 +83,9 @@ def check(args: argparse.Namespace) -> None:
     """Exit with one message where the options ask for something unsound."""
     from rft.hooks.moe import refuse_unsound_attention  # needs the stack; the options alone do not
 
+    remote_code.settle(args.trust_remote_code)
     try:
+        remote_code.refuse(args)  # first: what follows loads the model's config
         require_on_policy(args)
         require_static_batches(args)
         require_sound_loss(args)

@@ -1,7 +1,10 @@
 """One probe a patch: each fails when the patched lines are not the ones that run."""
 
 import asyncio
+import contextlib
 import importlib.util
+import json
+import shutil
 import sys
 import types
 
@@ -248,6 +251,112 @@ def test_offload_reaches_the_deepspeed_config():
     for offload, device in ((False, "none"), (True, "cpu")):
         strategy = DeepspeedStrategy(args=types.SimpleNamespace(param_dtype="bf16", zpg=1, offload=offload))
         assert strategy.get_ds_train_config(True)["zero_optimization"]["offload_param"]["device"] == device
+
+
+def test_offloaded_parameters_are_pinned():
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+
+    strategy = DeepspeedStrategy(args=types.SimpleNamespace(param_dtype="bf16", zpg=1, offload=True))
+    kept = strategy.get_ds_train_config(True)["zero_optimization"]["offload_param"]
+    assert kept == {"device": "cpu", "pin_memory": True}
+
+
+def test_offloaded_adam_trains_without_a_compiler(one_rank):
+    """--adam_offload where DeepSpeed's own Adam is not to be had: torch's, on the float32 partitions in host memory."""
+    import deepspeed
+    from deepspeed.runtime.zero.utils import ZeRORuntimeException
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+
+    args = types.SimpleNamespace(param_dtype="bf16", zpg=1, offload=False, adam_offload=True, local_rank=-1)
+    strategy = DeepspeedStrategy(zero_stage=3, micro_train_batch_size=1, train_batch_size=1, args=args)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False)).bfloat16()
+    before, inputs = model[0].weight.detach().clone(), torch.ones(1, 8, dtype=torch.bfloat16)
+    optimizer = strategy.create_optimizer(model, lr=0.25, weight_decay=0.0)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1)
+    try:
+        engine, *_ = strategy.prepare((model, optimizer, scheduler))
+    except ZeRORuntimeException as refusal:
+        pytest.fail(str(refusal))
+    engine.backward(engine(inputs).float().sum())
+    engine.step()
+    with deepspeed.zero.GatheredParameters([engine.module[0].weight]):
+        # Adam's first step is the learning rate, whatever the gradient's size. bf16 rounds a number below 1 by 2**-9.
+        step = before.float() - engine.module[0].weight.float()
+        assert ((step - 0.25).abs() <= 2**-9 + 1e-6).all()
+
+
+CODE = """
+from pathlib import Path
+
+from transformers import GptOssConfig, GptOssForCausalLM, PreTrainedTokenizerFast
+
+Path({mark!r}).touch()
+
+class Config(GptOssConfig):
+    model_type = "somebody_s"
+
+class Model(GptOssForCausalLM):
+    config_class = Config
+
+class Tokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+@pytest.fixture
+def with_code(checkpoint, tmp_path, monkeypatch):
+    """A gpt-oss whose checkpoint brings its own classes along, and the file that they touch when imported."""
+    place, mark = tmp_path / "somebody", tmp_path / "code-was-run"
+    shutil.copytree(checkpoint, place)
+    (place / "modeling.py").write_text(CODE.format(mark=str(mark)))
+    classes = {"AutoConfig": "modeling.Config", "AutoModelForCausalLM": "modeling.Model"}
+    config = json.loads((place / "config.json").read_text()) | {"model_type": "somebody_s", "auto_map": classes}
+    (place / "config.json").write_text(json.dumps(config))
+    tokenizer = json.loads((place / "tokenizer_config.json").read_text())
+    tokenizer |= {"tokenizer_class": "Tokenizer", "auto_map": {"AutoTokenizer": [None, "modeling.Tokenizer"]}}
+    (place / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.delenv("RFT_TRUST_REMOTE_CODE", raising=False)
+    return place, mark
+
+
+def test_code_of_a_checkpoint_is_not_run(with_code, monkeypatch):
+    """By whatever reads it, actor, reward model, tokenizer; the engine is told the same."""
+    from openrlhf.models import Actor, get_llm_for_sequence_regression
+    from openrlhf.trainer.ray import vllm_engine
+    from openrlhf.utils import get_tokenizer
+
+    (place, mark), told = with_code, []
+    handle = types.SimpleNamespace(remote=lambda **options: told.append(options))
+    monkeypatch.setattr(vllm_engine, "LLMRayActor", types.SimpleNamespace(options=lambda **_: handle))
+    with contextlib.suppress(AttributeError):  # what comes next talks to the engines
+        vllm_engine.create_vllm_engines(1, 1, str(place), 0, False, True, True, 160, shared_pg=object())
+    assert [options["trust_remote_code"] for options in told] == [False]
+    for load in (
+        lambda: get_tokenizer(str(place), None),
+        lambda: Actor(str(place), attn_implementation="eager"),
+        lambda: get_llm_for_sequence_regression(str(place), "reward", attn_implementation="eager"),
+    ):
+        with contextlib.suppress(Exception):
+            load()
+        assert not mark.exists(), "the checkpoint's code was run"
+    monkeypatch.setenv("RFT_TRUST_REMOTE_CODE", "1")
+    get_tokenizer(str(place), None)
+    assert mark.exists()
+
+
+def test_code_of_a_checkpoint_is_refused_before_ray_starts(with_code):
+    place, mark = with_code
+    options = ["--pretrain", place, "--remote_rm_url", "none.py", "--vllm_num_engines", "1"]
+    done = run_module("openrlhf.cli.train_ppo_ray", *options, environment={"RAY_ADDRESS": "nowhere"})
+    assert done.returncode == 1 and not mark.exists()
+    last = done.stdout.rstrip().splitlines()[-1]
+    assert last.startswith(f"error: {place}/config.json: found code that the checkpoint brings along (modeling.Config")
+    assert "pass --trust_remote_code" in last
+    trusting = run_module(
+        "openrlhf.cli.train_ppo_ray", *options, "--trust_remote_code", environment={"RAY_ADDRESS": "nowhere"}
+    )
+    assert mark.exists() and "found code" not in trusting.stdout
 
 
 def response(extra_logs: dict) -> dict:

@@ -51,6 +51,13 @@ def test_a_launcher_is_short_and_states_its_acceptance(launcher):
         assert "# Prediction" in text
 
 
+def test_code_that_training_trusts_is_trusted_in_the_evaluations(tmp_path):
+    for more, wanted in ([], False), (["--trust_remote_code"], True):
+        evaluations = [words for name, words in dry_run(BIG, tmp_path, *more) if name == "eval_posthoc.py"]
+        assert len(evaluations) == 2
+        assert {"--trust-remote-code" in words for words in evaluations} == {wanted}
+
+
 def option(words, name):
     """The value that counts of an option of a command line."""
     return words[len(words) - words[::-1].index(name)]
@@ -128,7 +135,7 @@ def test_experiments_have_the_reference_settings(parsed, launcher):
     assert [args[name] for name in rates] == ([1e-6, 0, 0.03] if large else [5e-7, 0.001, 0.05])
     places = ("actor_num_gpus_per_node", "vllm_num_engines", "vllm_tensor_parallel_size", "zero_stage", "max_ckpt_num")
     assert [args[name] for name in places] == [4, 2, 2, 3, 3]
-    assert [args["offload"], args["adam_offload"]] == [large, large]
+    assert [args["offload"], args["adam_offload"]] == [large, False]
     assert args["gradient_checkpointing"] and args["gradient_checkpointing_use_reentrant"]
     assert args["n_samples_per_prompt"] == 8 and args["prompt_max_len"] == 1024 and args["save_hf_ckpt"]
     clip = {"train_grpo_20b": 0.2, "train_grpo_20b_a28a": 0.2}.get(launcher.stem, 0.1)

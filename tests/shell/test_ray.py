@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from listeners import beyond_loopback, listening
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.stack
@@ -53,14 +54,14 @@ def cluster(process):
 def client(address):
     return subprocess.run(
         [ROOT / ".venv/bin/python", "-c", CLIENT],
-        env={"PATH": os.environ["PATH"], "RAY_ADDRESS": address},
+        env={"PATH": os.environ["PATH"], "RAY_ADDRESS": address, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"},
         capture_output=True,
         text=True,
         timeout=60,
     )
 
 
-def test_two_clusters_coexist_and_each_launcher_stops_its_own(tmp_path):
+def test_two_clusters_on_the_loopback_coexist_and_each_launcher_stops_its_own(tmp_path):
     first, second = start(tmp_path, "first", HOLD), start(tmp_path, "second", HOLD)
     try:
         address_1, dir_1, _ = cluster(first)
@@ -69,6 +70,10 @@ def test_two_clusters_coexist_and_each_launcher_stops_its_own(tmp_path):
         for address in (address_1, address_2):
             result = client(address)
             assert result.stdout.split() == ["3.0", address], result.stderr
+        for run in ("first", "second"):
+            # GCS, raylet, object manager, Ray Client, dashboard and its agent, runtime environments, a worker.
+            assert len(listening(tmp_path / run)) >= 8
+            assert beyond_loopback(tmp_path / run) == []
 
         first.terminate()
         assert first.wait(timeout=30) == 143

@@ -1,10 +1,13 @@
 """What the vLLM patches change, seen in a running engine."""
 
+import os
 import sys
 
 import cloudpickle
+import psutil
 import pytest
 import torch
+from listeners import is_beyond, listeners_of
 from safetensors.torch import load_file
 
 from rft.mxfp4 import decode
@@ -143,3 +146,10 @@ def test_seeded_requests_survive_prompts_in_pieces(engine):
     together = tokens(0, 1, 2, 3)
     assert len({tuple(sample) for sample in together}) == 4
     assert [tokens(n)[0] for n in range(4)] == together
+
+
+def test_engine_listens_on_the_loopback_only(engine):
+    """Its ranks meet in a store and talk by gloo's sockets; all are this process and its children."""
+    found = listeners_of([os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))])
+    assert found
+    assert [place for place in found if is_beyond(place[0])] == []

@@ -44,8 +44,13 @@ def address(tmp_path_factory):
             launcher.terminate()
 
 
+def of_driver(address: str) -> dict[str, str]:
+    """The environment of a driver, as launch/ray.sh makes it."""
+    return {"PATH": os.environ["PATH"], "RAY_ADDRESS": address, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
 def watched(address: str, scenario: str) -> subprocess.CompletedProcess:
-    environment = {"PATH": os.environ["PATH"], "RAY_ADDRESS": address, "RFT_RAY_LOGS": "/kept/ray_logs"}
+    environment = of_driver(address) | {"RFT_RAY_LOGS": "/kept/ray_logs"}
     command = [sys.executable, str(ROOT / "tests/stack/ray_watch.py"), scenario]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
 
@@ -81,7 +86,7 @@ def test_the_workers_of_an_engine_core_are_found_by_its_job(address, monkeypatch
     import ray
 
     monkeypatch.setenv("RAY_ADDRESS", address)
-    environment = {"PATH": os.environ["PATH"], "RAY_ADDRESS": address}
+    environment = of_driver(address)
     ray.init(logging_level="ERROR", log_to_driver=False)
     with subprocess.Popen([sys.executable, "-c", DRIVER], env=environment, stdout=subprocess.PIPE, text=True) as core:
         try:

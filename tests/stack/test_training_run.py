@@ -5,10 +5,13 @@ import math
 import os
 import re
 import subprocess
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from listeners import is_beyond, listening
 from peft import PeftModel
 from safetensors.torch import load_file
 
@@ -36,11 +39,31 @@ def launch(run_dir: Path, *overrides: str) -> subprocess.CompletedProcess:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
         try:
-            out, err = process.communicate(timeout=1500)
+            with listeners_kept(run_dir):
+                out, err = process.communicate(timeout=1500)
         except subprocess.TimeoutExpired:
             process.terminate()  # the launcher stops what it started; a SIGKILL would leave it
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+@contextmanager
+def listeners_kept(run_dir: Path):
+    """Every second, look at what the run's processes listen on; all that was seen is in `<run_dir>.listeners`."""
+    seen, ended = set(), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(1):
+            seen.update(listening(run_dir))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        run_dir.with_suffix(".listeners").write_text(json.dumps(sorted(seen)))
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +96,15 @@ def test_result_states_before_after_seconds_memory_and_fingerprints(run_dir):
     manifest = json.loads((run_dir / "run.json").read_text())
     assert manifest["tree_id"] == result["tree_id"]
     assert {Path(place).name for place in manifest["inputs"]} == {"model", "data"}
+
+
+def test_nothing_listens_beyond_the_loopback(run_dir):
+    """From the first evaluation to the last, with two trainer ranks and an engine under Ray."""
+    seen = json.loads(run_dir.with_suffix(".listeners").read_text())
+    who = " ".join(process for _, process in seen)
+    for process in ("gcs_server", "ray.util.client.server", "PolicyModelActor", "VLLM::EngineCore", "eval_posthoc.py"):
+        assert process in who, seen
+    assert [found for found in seen if is_beyond(found[0])] == []
 
 
 def test_evaluation_in_the_loop_agrees_with_the_one_of_the_saved_adapter(run_dir):

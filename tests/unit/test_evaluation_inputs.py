@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from rft.evals.serving import Server
 from rft.evaluation import read_problems
 from rft.runs.manifest import describe
 
+ROOT = Path(__file__).resolve().parents[2]
 PROBLEM = {"input": [{"role": "user", "content": "1 + 1"}], "label": "2", "id": "a"}
 
 
@@ -132,6 +134,26 @@ def test_models_that_cannot_be_evaluated_are_refused_by_name(base, tmp_path):
         with pytest.raises(ValueError, match=f"model x: .*{message}"):
             checked([("x", wrong)])
     assert checked([("x", tmp_path / "moved")], base)[0].base == base.resolve()
+
+
+def test_a_checkpoint_with_code_of_its_own_is_refused_unless_asked_for(base, tmp_path, monkeypatch):
+    monkeypatch.delenv("RFT_TRUST_REMOTE_CODE", raising=False)
+    config = json.loads((base / "config.json").read_text()) | {"auto_map": {"AutoModelForCausalLM": "theirs.Model"}}
+    (base / "config.json").unlink()
+    (base / "config.json").write_text(json.dumps(config))
+    adapter = write_adapter(tmp_path / "adapter", base)
+    for place in (base, adapter):
+        with pytest.raises(
+            ValueError, match=r"model x: .*config\.json: found code .*theirs\.Model.*--trust-remote-code"
+        ):
+            checked([("x", place)])
+    command = [sys.executable, "eval/eval_posthoc.py", "--model", f"x={base}", "--dataset", "absent.jsonl"]
+    for more, message in (
+        ([], "found code that the checkpoint brings along"),
+        (["--trust-remote-code"], "absent.jsonl"),
+    ):
+        done = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 2 and message in done.stderr
 
 
 def test_adapter_whose_base_was_changed_after_training_is_refused(base, tmp_path):

@@ -38,3 +38,22 @@ def test_accelerator_without_build_tools_trains_with_torch_s_fused_adamw(no_buil
 def test_cpu_uses_torch_s_adamw_without_trying_to_build():
     assert optimizer.adam_class(adam_offload=False) is torch.optim.AdamW
     assert optimizer.adam_class(adam_offload=True) is torch.optim.AdamW
+
+
+def test_offloaded_adam_without_a_cuda_toolkit_is_torch_s(monkeypatch, capsys):
+    """As on a machine with a GPU, ninja and no toolkit: there DeepSpeed's builder dies, of one error or another."""
+    from deepspeed.ops.op_builder.cpu_adam import CPUAdamBuilder
+
+    monkeypatch.setattr(optimizer, "get_accelerator", lambda: types.SimpleNamespace(device_name=lambda: "cuda"))
+    monkeypatch.setattr(optimizer, "CPUAdamBuilder", CPUAdamBuilder)
+    with monkeypatch.context() as gpu:
+        gpu.setattr("torch.cuda.is_available", lambda: True)
+        gpu.setattr("torch.utils.cpp_extension.CUDA_HOME", None)
+        gpu.setattr("torch.utils.cpp_extension.verify_ninja_availability", lambda: None)
+        chosen = optimizer.adam_class(adam_offload=True)
+    printed = capsys.readouterr().out
+    assert printed.count("torch's fused AdamW, since DeepSpeed's DeepSpeedCPUAdam cannot be built here (") == 1
+    weight = torch.nn.Parameter(torch.ones(4))
+    weight.grad = torch.ones(4)
+    chosen([weight], lr=0.1).step()
+    assert (weight < 1).all()

@@ -109,6 +109,17 @@ def test_bad_use_exits_2_and_writes_nothing(run, capsys):
     assert list(directory.iterdir()) == []
 
 
+def test_a_checkpoint_with_code_of_its_own_needs_the_option(run, tmp_path, capsys):
+    directory, words = run
+    (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": [null, "theirs.Tokenizer"]}}')
+    for option in ("--pretrain", "--reward_pretrain"):
+        assert preflight.main(["--run-dir", str(directory), "--", *words, option, str(tmp_path)]) == 2
+        said = capsys.readouterr().err
+        assert f"{tmp_path}/tokenizer_config.json: found code" in said
+        assert "theirs.Tokenizer in auto_map" in said and "pass --trust_remote_code" in said
+    assert command.parse([*words, "--pretrain", str(tmp_path), "--trust_remote_code"]).trust_remote_code
+
+
 def test_the_command_prints_one_line_a_check_and_imports_no_torch(run):
     directory, words = run
     script = "import sys; from rft.runs import preflight; code = preflight.main(sys.argv[1:]); "

@@ -129,10 +129,10 @@ def test_gpu_memory_of_the_real_sizes(tmp_path):
     assert memory.check_gpu_memory(options(small), CONFIG_20B, None)[0].measured == "skipped: no GPU"
     assert verdicts(memory.check_gpu_memory(options(small), CONFIG_20B, gpus(85))) == {GO}
     refused(memory.check_gpu_memory(options(small), CONFIG_20B, gpus(30)), "engine", "end what uses the GPU")
-    refused(memory.check_gpu_memory(options(large), CONFIG_120B, gpus(85)), "actor: about", "--offload --adam_offload")
-    offloaded = options(f"{large} --offload --adam_offload")
+    refused(memory.check_gpu_memory(options(large), CONFIG_120B, gpus(85)), "actor: about", "--offload")
+    offloaded = options(f"{large} --offload")
     assert verdicts(memory.check_gpu_memory(offloaded, CONFIG_120B, gpus(85))) == {GO}
-    narrow = options(f"{large} --offload --adam_offload --vllm_gpu_memory_utilization 0.4")
+    narrow = options(f"{large} --offload --vllm_gpu_memory_utilization 0.4")
     refused(memory.check_gpu_memory(narrow, CONFIG_120B, gpus(85)), "no room for a KV cache", "tensor_parallel_size")
     shared = options(f"{small} --colocate_all_models --actor_num_gpus_per_node 4")
     refused(memory.check_gpu_memory(shared, CONFIG_20B, gpus(85)), "actor + engine", "--micro_train_batch_size 1")
@@ -168,15 +168,106 @@ def test_actor_estimate_is_the_measured_peak():
 def test_host_memory(monkeypatch):
     monkeypatch.delenv("DS_ACCELERATOR")
     args = options(EIGHT_GPUS)
-    refused(memory.check_host_memory(args, CONFIG_20B, 100 * 10**9), "about 167.3 GB", "more memory")
+    refused(memory.check_host_memory(args, CONFIG_20B, 45 * 10**9), "about 45.3 GB", "more memory")
     assert verdicts(memory.check_host_memory(args, CONFIG_20B, 500 * 10**9)) == {GO}
     assert verdicts(memory.check_host_memory(options(), {**CONFIG_20B, "num_hidden_layers": 0})) == {GO}
 
 
+def test_one_model_of_host_memory_is_wanted_a_node(monkeypatch):
+    """Rank 0's, and for every other rank the tensor that is being cut: the 1.16 GB of an embedding at 20b."""
+    monkeypatch.delenv("DS_ACCELERATOR")
+    one, four, eight = (
+        memory.host_bytes(options(f"{EIGHT_GPUS} --actor_num_gpus_per_node {ranks}"), CONFIG_20B) for ranks in (1, 4, 8)
+    )
+    assert one == 2 * model.parameters(CONFIG_20B)
+    largest = 2 * 201088 * 2880
+    assert (four - one, eight - one) == (3 * largest, 7 * largest)
+    with_reference = options(f"{EIGHT_GPUS} --init_kl_coef 0.1 --separate_reference_model")
+    assert memory.host_bytes(with_reference, CONFIG_20B) == 2 * four
+
+
+def test_offloaded_parameters_are_pinned_in_powers_of_two(monkeypatch):
+    monkeypatch.delenv("DS_ACCELERATOR")
+    assert memory.pinned_bytes(CONFIG_20B | {"num_hidden_layers": 0, "vocab_size": 1, "hidden_size": 3}, 2) == 2 * 3 * 4
+    two_nodes = options(f"{EIGHT_GPUS} --offload --actor_num_nodes 2 --lora_rank 64")
+    assert memory.host_bytes(two_nodes, CONFIG_120B) > memory.pinned_bytes(CONFIG_120B, 8) / 2
+    offloaded = memory.host_bytes(options(f"{EIGHT_GPUS} --offload"), CONFIG_120B)
+    assert 234e9 < memory.pinned_bytes(CONFIG_120B, 4) < 240e9 < offloaded < 250e9
+
+
+def test_the_engine_s_copies_of_adapted_weights_count(tmp_path):
+    """1.27 GB at 20b: [5120, 2880] and [2880, 4096] in each of 24 layers."""
+    whole = 2 * 24 * (5120 * 2880 + 2880 * 4096)
+    engine = f"{EIGHT_GPUS} --pretrain {weights_of(tmp_path / 'model', 13.8e9)} --vllm_gpu_memory_utilization 0.99"
+    for more, wanted in (
+        ("", whole / 2),
+        ("--vllm_tensor_parallel_size 1", whole),
+        ("--target_modules o_proj", 24 * 2880 * 4096),
+        ("--target_modules k_proj", 24 * 5120 * 2880),
+        ("--lora_rank 0", 0),
+    ):
+        assert memory.pristine_bytes(options(f"{engine} {more}"), CONFIG_20B) == wanted
+    args = options(engine)
+    args.lora_serving = "exact"
+    assert memory.pristine_bytes(args, CONFIG_20B) == 0
+    # vLLM would start in 84.6 GB of 85, and the first sync would find no room for 0.6 GB more.
+    refused(
+        memory.check_gpu_memory(options(engine), CONFIG_20B, gpus(85)), "637.0 MB of adapted weights", "lower --vllm"
+    )
+    assert memory.check_gpu_memory(args, CONFIG_20B, gpus(85))[-1].verdict == GO
+
+
+def machine(root: Path, files: dict[str, str]) -> Path:
+    """/proc and /sys of a machine with 8 GB available."""
+    for name, text in {"proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n", **files}.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return root
+
+
+V1 = "sys/fs/cgroup/memory"
+CGROUPS = {
+    "none": ({}, 8_192_000_000),
+    "unlimited": (
+        {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n", "sys/fs/cgroup/memory.max": "max\n"},
+        8_192_000_000,
+    ),
+    "v2, of the group above": (
+        {
+            "proc/self/cgroup": "0::/job/step\n",
+            "sys/fs/cgroup/job/step/memory.max": "max\n",
+            "sys/fs/cgroup/job/memory.max": "3000000000\n",
+            "sys/fs/cgroup/job/memory.current": "1500000000\n",
+            "sys/fs/cgroup/job/memory.stat": "anon 7\ninactive_file 500000000\nactive_file 9\n",
+        },
+        2_000_000_000,
+    ),
+    "v1, in a container that sees its own group at the top": (
+        {
+            "proc/self/cgroup": "5:cpu:/docker/x\n4:memory:/docker/x\n0::/\n",
+            f"{V1}/memory.limit_in_bytes": "2000000000\n",
+            f"{V1}/memory.usage_in_bytes": "1200000000\n",
+            f"{V1}/memory.stat": "inactive_file 1\ntotal_inactive_file 200000000\n",
+        },
+        1_000_000_000,
+    ),
+    "v1 without a limit": (
+        {"proc/self/cgroup": "4:memory:/\n", f"{V1}/memory.limit_in_bytes": "9223372036854771712\n"},
+        8_192_000_000,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CGROUPS)
+def test_a_container_s_limit_counts(tmp_path, name):
+    files, wanted = CGROUPS[name]
+    assert memory.available_memory(machine(tmp_path, files)) == wanted
+
+
 def test_a_meminfo_without_the_number_is_an_error(tmp_path):
-    (tmp_path / "meminfo").write_text("MemTotal: 5 kB\n")
     with pytest.raises(ValueError, match="no MemAvailable"):
-        memory.available_memory(str(tmp_path / "meminfo"))
+        memory.available_memory(machine(tmp_path, {"proc/meminfo": "MemTotal: 5 kB\n"}))
 
 
 def test_sizes_read_well():

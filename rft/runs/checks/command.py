@@ -10,6 +10,7 @@ import importlib.util
 from datetime import datetime
 from pathlib import Path
 
+from rft.hooks import remote_code
 from rft.hooks.early_stop import require_stoppable
 from rft.hooks.loss_options import require_sound_loss
 from rft.runs.eval_names import dataset_names
@@ -78,6 +79,7 @@ def settle(args: argparse.Namespace) -> argparse.Namespace:
     Raises:
         ValueError: what `rft.hooks.options.check` refuses and no other check looks at.
     """
+    remote_code.refuse(args)
     require_stoppable(args)
     require_sound_loss(args)
     dataset_names(args.eval_dataset or "")

@@ -1,4 +1,4 @@
-"""Memory of each role against what is free: GPUs from nvidia-smi, the host from /proc/meminfo.
+"""Memory of each role against what is free: GPUs from nvidia-smi, the host from /proc/meminfo and its cgroups.
 
 Measured on one H200, gpt-oss-20b, LoRA r=32, ZeRO-3, reentrant checkpointing, eager attention (docs/benchmarks.md): the
 bf16 model takes 41.8 GB; the actor 58.4 GB with 2,176 tokens in a micro-batch and 67.2 GB with 4,352. The line through
@@ -12,9 +12,9 @@ from argparse import Namespace
 from pathlib import Path
 from shutil import which
 
-from rft.runs.checks import GO, NO_GO, WARN, Line, gigabytes
+from rft.runs.checks import GO, NO_GO, WARN, Line, cgroup, gigabytes
 from rft.runs.checks.batches import ranks
-from rft.runs.checks.model import parameters, trained_parameters
+from rft.runs.checks.model import parameters, projection_shapes, tensor_sizes, trained_parameters
 
 ACTOR_FIXED = 7.8e9  # context, gathered layers, buffers, fragmentation
 LOGIT_BYTES = 5 * 4  # a token and vocabulary entry, with gradient
@@ -61,35 +61,55 @@ def engine_weights(args: Namespace) -> float:
     return files / args.vllm_tensor_parallel_size
 
 
+def pristine_bytes(args: Namespace, config: dict) -> float:
+    """What an engine's worker keeps on one GPU beside vLLM's budget: W0 of every weight that a sync has touched.
+
+    By `rft.hooks.lora_worker`, in bf16, from the first sync on, also while the engine sleeps: 1.27 GB for gpt-oss-20b.
+    Queries, keys and values are one weight there. `--lora_serving exact` leaves W0 alone and needs no copy.
+    """
+    if not args.lora_rank or getattr(args, "lora_serving", "merged") == "exact":
+        return 0
+    shapes = projection_shapes(config)
+    fused = ("q_proj", "k_proj", "v_proj")
+    targets = {args.target_modules} if isinstance(args.target_modules, str) else set(args.target_modules)
+    touched = {name for name in shapes if name in targets or (name in fused and targets & set(fused))}
+    elements = sum(rows * columns for rows, columns in (shapes[name] for name in touched))
+    return 2 * elements * config["num_hidden_layers"] / args.vllm_tensor_parallel_size
+
+
 def check_gpu_memory(args: Namespace, config: dict, gpus: list[dict] | None) -> list[Line]:
     """The estimate of each role against the GPU with least free memory."""
     if not gpus:
         return [Line("GPU memory", GO, "skipped: no GPU")]
     free, total = min(gpu["free"] for gpu in gpus), min(gpu["total"] for gpu in gpus)
     actor, budget = actor_bytes(args, config), args.vllm_gpu_memory_utilization * total
-    weights = engine_weights(args)
-    smaller = "--micro_train_batch_size 1, --generate_max_len lower, more actor GPUs, or --offload --adam_offload"
+    weights, pristine = engine_weights(args), pristine_bytes(args, config)
+    smaller = "--micro_train_batch_size 1, --generate_max_len lower, more actor GPUs, or --offload"
     result = []
     if args.colocate_all_models and not args.async_train:
         resident = weights + ENGINE_FIXED if args.vllm_enable_sleep else budget
-        result.append(judged("actor + engine", actor + resident, free, smaller))
+        result.append(judged("actor + engine", actor + resident + pristine, free, smaller))
     else:
         result.append(judged("actor", actor, free, smaller, larger_micro_batch(args, config, free)))
     if args.own_reference and not (args.colocate_actor_ref or args.colocate_all_models):
         shares = args.ref_num_nodes * args.ref_num_gpus_per_node if args.zero_stage == 3 else 1
         result.append(judged("reference", 2 * parameters(config) / shares + ACTOR_FIXED, free, "--ref_reward_offload"))
-    result.append(engine_line(weights, budget, free))
+    result.append(engine_line(weights, budget, pristine, free))
     return result
 
 
-def engine_line(weights: float, budget: float, free: float) -> Line:
-    """The line of an engine: it takes its budget at once, and its KV cache is what the weights leave of that."""
+def engine_line(weights: float, budget: float, pristine: float, free: float) -> Line:
+    """The line of an engine: it takes its budget at once, and its KV cache is what the weights leave of that.
+
+    The copies of `pristine_bytes` come on top at the first sync.
+    """
     cache = budget - weights - ENGINE_FIXED
-    measured = f"engine: {gigabytes(weights)} weights, {gigabytes(budget)} budget, {gigabytes(free)} free"
+    copies = f" and {gigabytes(pristine)} of adapted weights beside it" if pristine else ""
+    measured = f"engine: {gigabytes(weights)} weights, {gigabytes(budget)} budget{copies}, {gigabytes(free)} free"
     if cache <= 0:
         repair = "a higher --vllm_tensor_parallel_size or --vllm_gpu_memory_utilization"
         return Line("GPU memory", NO_GO, f"{measured}: no room for a KV cache", repair)
-    if budget > free:  # vLLM refuses to start
+    if budget + pristine > free:  # vLLM refuses to start, or the first sync finds no memory
         repair = "end what uses the GPU (nvidia-smi), or a lower --vllm_gpu_memory_utilization"
         return Line("GPU memory", NO_GO, measured, repair)
     return Line("GPU memory", GO, f"{measured}, {gigabytes(cache)} for the KV cache")
@@ -122,16 +142,28 @@ def judged(role: str, need: float, free: float, repair: str, more: str = "") -> 
 
 
 def host_bytes(args: Namespace, config: dict) -> float:
-    """Peak of the host memory of one node while models are loaded and, with offloading, afterwards."""
-    weights, local = 2 * parameters(config), args.actor_num_gpus_per_node
-    quantized = (config.get("quantization_config") or {}).get("quant_method") == "mxfp4"
-    # Dequantised whole on the CPU by every rank, see rft.hooks.mxfp4.actor_load_overrides.
-    loading = weights * local if quantized and args.zero_stage == 3 else weights
+    """Peak of the host memory of one node, the one of rank 0, while models are loaded and, with offloading, afterwards.
+
+    Of an MXFP4 checkpoint under ZeRO-3 rank 0 holds one whole bf16 model, which shrinks as the partitions grow; every
+    other rank of the node holds the tensor that is being cut (`rft.hooks.mxfp4`). A second, reference model is loaded
+    at the same time.
+    """
+    models = 2 if args.own_reference else 1
+    others = (args.actor_num_gpus_per_node - 1) * 2 * max(tensor_sizes(config))
+    loading = models * (2 * parameters(config) + (others if args.zero_stage == 3 else 0))
     states = OPTIMIZER_BYTES * trained_parameters(args, config) if args.adam_offload else 0
-    resident = (weights if args.offload else 0) + states
+    resident = (pinned_bytes(config, args.actors) / args.actor_num_nodes if args.offload else 0) + states
     on_cpu = os.environ.get("DS_ACCELERATOR") == "cpu"
     cache = float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", 4)) * 2**30 if on_cpu else 0
     return max(loading, resident) + cache * args.engines
+
+
+def pinned_bytes(config: dict, ranks: int) -> int:
+    """Host memory of the bf16 partitions of all ranks when it is pinned: torch rounds each up to a power of two.
+
+    (c10/core/CachingHostAllocator, torch 2.9 and 2.10.) 239 GB instead of 234 for gpt-oss-120b on four ranks.
+    """
+    return sum(ranks * (1 << (2 * -(-size // ranks) - 1).bit_length()) for size in tensor_sizes(config))
 
 
 def check_host_memory(args: Namespace, config: dict, available: int | None = None) -> list[Line]:
@@ -139,15 +171,24 @@ def check_host_memory(args: Namespace, config: dict, available: int | None = Non
     available = available_memory() if available is None else available
     need = host_bytes(args, config)
     measured = f"about {gigabytes(need)} to load or offload, {gigabytes(available)} available"
-    repair = "fewer --actor_num_gpus_per_node, without --offload, or a machine with more memory"
+    repair = "without --offload, or a machine, container or job with more memory"
     if need > available:
         return [Line("host memory", NO_GO, measured, repair)]
     return [Line("host memory", GO, measured)]
 
 
-def available_memory(path: str = "/proc/meminfo") -> int:
-    """Bytes that programs can still get, swap left out."""
-    for line in Path(path).read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError(f"{path}: no MemAvailable")
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that this run can still get, swap left out: of the machine, or of the container or job that it is in.
+
+    Args:
+        root: of /proc and /sys.
+
+    Raises:
+        ValueError: /proc/meminfo has no MemAvailable.
+    """
+    meminfo = root / "proc/meminfo"
+    rows = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    if "MemAvailable" not in rows:
+        raise ValueError(f"{meminfo}: no MemAvailable")
+    of_machine, limited = int(rows["MemAvailable"].split()[0]) * 1024, cgroup.available(root)
+    return of_machine if limited is None else min(of_machine, limited)

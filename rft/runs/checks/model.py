@@ -125,13 +125,18 @@ def check_lengths(args: Namespace, config: dict, longest: int | None) -> list[Li
 
 
 def parameters(config: dict) -> int:
-    """Parameters of a gpt-oss, from its config.json (transformers' `GptOssForCausalLM`)."""
+    """Parameters of a gpt-oss, from its config.json."""
+    return sum(tensor_sizes(config))
+
+
+def tensor_sizes(config: dict) -> list[int]:
+    """Elements of each tensor of parameters of a gpt-oss (transformers' `GptOssForCausalLM`)."""
     hidden, inner, experts = config["hidden_size"], config["intermediate_size"], config["num_local_experts"]
-    projections = sum(rows * columns + rows for rows, columns in projection_shapes(config).values())
-    expert = hidden * 2 * inner + 2 * inner + inner * hidden + hidden
-    layer = projections + config["num_attention_heads"] + 2 * hidden + experts * (hidden + 1) + experts * expert
-    embeddings = config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings") else 2)
-    return embeddings + hidden + config["num_hidden_layers"] * layer
+    layer = [size for rows, columns in projection_shapes(config).values() for size in (rows * columns, rows)]
+    layer += [config["num_attention_heads"], hidden, hidden, experts * hidden, experts]  # sinks, norms, router
+    layer += [experts * hidden * 2 * inner, experts * 2 * inner, experts * inner * hidden, experts * hidden]
+    embeddings = [config["vocab_size"] * hidden] * (1 if config.get("tie_word_embeddings") else 2)
+    return [*embeddings, hidden, *layer * config["num_hidden_layers"]]
 
 
 def lora_parameters(args: Namespace, config: dict) -> int:
