@@ -36,6 +36,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "where rollouts depend on the number of engines and on timing",
     )
     group.add_argument(
+        "--reward_timeout",
+        type=float,
+        default=600.0,
+        help="seconds that a reward function may take for one sample before the run ends with its name",
+    )
+    group.add_argument(
         "--prompt_order",
         choices=["shuffled", "file"],
         default="shuffled",

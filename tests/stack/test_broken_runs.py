@@ -113,7 +113,8 @@ def test_zero_reward_and_truncation(checkpoint, tmp_path):
     stopped = stopped_by(run_dir, run)
     assert (stopped["rule"], stopped["global_step"]) == ("zero_reward", 5)
     found = diagnosed(run_dir)
-    assert found["zero_reward"]["level"] == found["truncation"]["level"] == found["no_signal"]["level"] == "bad"
+    assert found["zero_reward"]["level"] == found["truncation"]["level"] == "bad"
+    assert found["no_signal"]["level"] == "warn"  # 40 groups are too few to judge by
     assert "generate_max_len" in found["truncation"]["change"]
     watched = {d["rule"]: d["global_step"] for d in read_jsonl(run_dir / "decisions.jsonl") if d["action"] == "watch"}
     assert watched["truncation"] <= 3

@@ -11,6 +11,7 @@ PROMPTS = [f"<|start|>user<|message|>{n} + {2 * n} =<|end|><|start|>assistant" f
 ARGS = {
     "enable_vllm_is_correction": False, "n_samples_per_prompt": 3, "rollout_seeds": "request", "seed": 5,
     "rollout_batch_size": len(PROMPTS), "dynamic_filtering": False, "vllm_enable_sleep": False,
+    "reward_timeout": 60,
 }  # fmt: skip
 
 

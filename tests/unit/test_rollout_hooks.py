@@ -25,22 +25,24 @@ def test_seeds_follow_from_what_names_a_sample():
 
 
 def test_plan_tells_equal_prompts_apart_and_follows_the_switch():
-    args = types.SimpleNamespace(rollout_seeds="request", seed=5)
+    args = types.SimpleNamespace(rollout_seeds="request", seed=5, reward_timeout=60)
     places = plan(args, ["a", "b", "a"], {"global_step": 7}, first_index=4)
     assert [p["prompt_index"] for p in places] == [4, 5, 6]
     assert [p["occurrence"] for p in places] == [0, 0, 1]
     assert {p["step"] for p in places} == {7}
     args.rollout_seeds = "engine"
-    assert plan(args, ["a"], {}, 0) == [{"prompt_index": 0}]
+    assert plan(args, ["a"], {}, 0) == [{"prompt_index": 0, "reward_timeout": 60}]
 
 
 def test_assign_leaves_the_shared_parameters_alone():
     shared = types.SimpleNamespace(seed=None, extra_args=None)
-    (place,) = plan(types.SimpleNamespace(rollout_seeds="request", seed=5), ["a"], {"global_step": 7}, 0)
+    (place,) = plan(
+        types.SimpleNamespace(rollout_seeds="request", seed=5, reward_timeout=60), ["a"], {"global_step": 7}, 0
+    )
     one, two = (assign(shared, "a", place, sample) for sample in (0, 1))
     assert shared.seed is None
     assert one.seed != two.seed
-    assert two.extra_args == {"prompt_index": 0, "sample_index": 1}
+    assert two.extra_args == {"prompt_index": 0, "sample_index": 1, "reward_timeout": 60}
     assert assign(shared, "a", {"prompt_index": 0}, 0).seed is None
 
 
@@ -78,21 +80,45 @@ def names(place) -> list[str]:
     return sorted(path.name for path in place.iterdir())
 
 
-def test_oldest_checkpoints_go_by_step_not_by_name(tmp_path, monkeypatch):
+@pytest.fixture
+def rank_zero(monkeypatch):
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+
+
+def test_oldest_checkpoints_go_by_step_not_by_name(tmp_path, rank_zero):
     for step in (2, 10, 9):
         folder(tmp_path, f"global_step{step}")
         folder(tmp_path, f"global_step{step}_hf")
     folder(tmp_path, "mine")
-    checkpoints.remove_oldest(str(tmp_path), 2, 1e8)
+    checkpoints.remove_oldest(str(tmp_path), 2, 1e8, "global_step10")
     kept = ["global_step10", "global_step10_hf", "global_step2_hf", "global_step9", "global_step9_hf", "mine"]
     assert names(tmp_path) == kept
-    checkpoints.remove_oldest(str(tmp_path), 1, 1e8, suffix="_hf")
+    checkpoints.remove_oldest(str(tmp_path), 1, 1e8, "global_step10_hf")
     assert names(tmp_path) == ["global_step10", "global_step10_hf", "global_step9", "mine"]
-    checkpoints.remove_oldest(str(tmp_path), 5, 15 / 2**30)
+    checkpoints.remove_oldest(str(tmp_path), 5, 15 / 2**30, "global_step10")
     assert names(tmp_path) == ["global_step10", "global_step10_hf", "mine"]
-    checkpoints.remove_oldest(str(tmp_path), 0, 0)
+    checkpoints.remove_oldest(str(tmp_path), 0, 0, "global_step10")
     assert "global_step10" in names(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", "_hf"])
+@pytest.mark.parametrize("left", [[20, 30], [3, 20, 30], [30]])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_folders_of_an_older_run_never_cost_the_checkpoint_just_written(tmp_path, rank_zero, suffix, left, number):
+    for step in (*left, 4, 6):
+        folder(tmp_path, f"global_step{step}{suffix}")
+    checkpoints.remove_oldest(str(tmp_path), number, 1e8, f"global_step6{suffix}")
+    by_worth = [6, 4, *(step for step in left if step < 4), *sorted((s for s in left if s > 6), reverse=True)]
+    assert names(tmp_path) == sorted(f"global_step{step}{suffix}" for step in by_worth[:number])
+
+
+def test_what_latest_names_is_never_removed(tmp_path, rank_zero):
+    """Also where the newest was saved without becoming `latest`."""
+    for step in (2, 4, 6, 8):
+        folder(tmp_path, f"global_step{step}")
+    (tmp_path / checkpoints.LATEST).write_text("global_step2")
+    checkpoints.remove_oldest(str(tmp_path), 1, 1e8, "global_step6")
+    assert names(tmp_path) == ["global_step2", "global_step6", checkpoints.LATEST]
 
 
 def test_random_states_come_back():
