@@ -20,9 +20,8 @@ def fill_up(accepted: dict, rejected: list[tuple], wanted: int) -> dict:
     """
     if not accepted:
         return {}
-    latest_first = sorted(reversed(rejected), key=lambda pair: _spread(pair[1]))  # stable
     filled = dict(accepted)
-    for key, samples in latest_first[: wanted - len(accepted)]:
+    for key, samples in sorted(rejected, key=lambda pair: _spread(pair[1]))[: wanted - len(accepted)]:
         for sample in samples:
             sample.filtered_out = True
         filled[key] = samples

@@ -4,6 +4,7 @@ import argparse
 
 from rft.hooks.early_stop import require_stoppable
 from rft.hooks.loss import require_on_policy, require_static_batches
+from rft.hooks.refusals import REFUSALS
 from rft.runs.eval_names import dataset_names
 
 
@@ -60,9 +61,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Exit with one message where the options ask for something unsound."""
-    from rft.hooks.moe import refuse_unsound_attention  # needs the stack; the options alone do not
-
     try:
+        for refuse in REFUSALS:
+            refuse(args)
+        from rft.hooks.moe import refuse_unsound_attention  # needs the stack; the options alone do not
+
         require_on_policy(args)
         require_static_batches(args)
         refuse_unsound_attention(args)

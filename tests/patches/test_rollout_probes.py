@@ -56,9 +56,9 @@ def test_groups_that_passed_the_filter_are_kept_when_the_data_ends(generator):
     samples, rate, consumed, exhausted = made.generate_samples(global_step=1)
     kept = [sample.prompts[0] for sample in samples[::2]]
     assert {"5", "8"} <= set(kept), "what has passed is trained on"
-    # In its full size, in the order of the prompts, filled up with what has no variance; the newest such first.
-    assert kept == ["5", "6", "7", "8"]
-    assert [s.rewards.item() for s in samples] == [1, 0, 1, 1, 0, 0, 1, 0]
+    # In its full size, in the order of the prompts, filled up with what has no variance.
+    assert kept == ["4", "5", "6", "8"]
+    assert [s.rewards.item() for s in samples] == [0, 0, 1, 0, 1, 1, 1, 0]
     assert (consumed, exhausted) == (6, False) and rate == pytest.approx(100 * 2 / 6)
     end_of_data = made.prompts_dataloader.state_dict()
     assert made.generate_samples(global_step=2) == ([], None, 0, True)

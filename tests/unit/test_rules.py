@@ -17,8 +17,8 @@ GIB = 2**30
 HEALTHY_STEP = {
     "policy_loss": 0.01, "actor_lr": 5e-7, "grad_norm": 0.4, "grad_norm_max": 0.6, "reward": 0.4, "reward_mean": 0.4,
     "reward_min": 0.0, "reward_max": 1.0, "correctness": 0.4, "has_boxed": 0.97, "truncated": 0.1,
-    "response_length": 900.0, "group_count": 16.0, "group_zero_variance_share": 0.3, "advantage_std": 0.9, "entropy_mean": 0.5,
-    "ppo_clip_ratio": 0.01, "ppo_kl": 0.0, "kl": 0.002, "log_ratio_raw_max": 1.0, "ratio_max": 2.0,
+    "response_length": 900.0, "group_count": 16.0, "group_zero_variance_share": 0.3, "advantage_std": 0.9,
+    "entropy_mean": 0.5, "ppo_clip_ratio": 0.01, "ppo_kl": 0.0, "kl": 0.002, "log_ratio_raw_max": 1.0, "ratio_max": 2.0,
     "log_ratio_abs_p99": 0.1, "mismatch_abs_mean": 0.02, "high_reward_but_wrong": 0.0, "lenient_disagreement": 0.01,
     "sync_changed_share": 0.4, "sync_kept_share": 0.9,
 }  # fmt: skip

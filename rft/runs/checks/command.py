@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rft.hooks.early_stop import require_stoppable
+from rft.hooks.refusals import REFUSALS
 from rft.runs.eval_names import dataset_names
 
 MODULE = "openrlhf.cli.train_ppo_ray"
@@ -79,6 +80,8 @@ def settle(args: argparse.Namespace) -> argparse.Namespace:
     """
     require_stoppable(args)
     dataset_names(args.eval_dataset or "")
+    for refuse in REFUSALS:
+        refuse(args)
     if args.agent_func_path:
         args.remote_rm_url = "agent"
     if args.advantage_estimator != "gae":
