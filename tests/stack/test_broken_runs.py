@@ -154,6 +154,44 @@ def test_dropped_sync(checkpoint, tmp_path, monkeypatch):
     assert "dropped_sync" in diagnosed(run_dir)
 
 
+HANGS = """
+import re, time
+
+def reward_func(queries, prompts, labels):
+    open({begun!r}, "a").close()
+    while {held}:
+        re.match("(a+)+$", "a" * 64 + "b")  # one step of the interpreter, for ever
+    while True:
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "named"),
+    [(False, ["RewardError: reward function"]), (True, ["vLLM engine 0 (LLMRayActor) died", "interpreter lock"])],
+    ids=["other threads run", "no other thread runs"],
+)
+def test_reward_function_that_hangs(checkpoint, tmp_path, held, named):
+    run_dir, begun = tmp_path / "run", tmp_path / "begun"
+    run_dir.mkdir()
+    (run_dir / "hangs.py").write_text(HANGS.format(begun=str(begun), held=held))
+    run = start(run_dir, checkpoint, "--remote_rm_url", str(run_dir / "hangs.py"), "--reward_timeout", "5")
+    try:
+        wait_until(begun.exists, run, run_dir)
+        began = time.monotonic()
+        status = run.wait(timeout=600)
+        seconds = time.monotonic() - began
+        left = marked_processes(str(run_dir))
+    finally:
+        kill(run_dir, run)
+    log = log_of(run_dir)
+    print(f"hanging reward: {seconds:.1f} s from its begin to the exit, {len(log.splitlines())} lines")
+    assert status == 1 and left == []
+    assert seconds < 5 + 60
+    for text in (*named, f"({run_dir}/hangs.py) has not returned after 5.0 s", "batch index ", "--reward_timeout"):
+        assert text in log, log[-6000:]
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system in memory with 1.1 GiB, of which a run may use what it writes."""
