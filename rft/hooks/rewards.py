@@ -57,25 +57,28 @@ async def call(executor, query: str, prompt: str, label: str, sampling_params) -
     seconds = (sampling_params.extra_args or {}).get("reward_timeout")
     late = f"{name_of(executor)} has not returned after {seconds} s\n  {position(sampling_params)}"
     late += "\n  repair: mend the function, or give it more time, --reward_timeout SECONDS"
-    loop, begun, started = asyncio.get_running_loop(), asyncio.Event(), []
+    loop, begun, threads, watched = asyncio.get_running_loop(), asyncio.Event(), [], []
 
     def run() -> dict:
-        watched = seconds and reward_watchdog.begin(seconds, f"{late}\n  found:  it held Python's interpreter lock")
-        started.append((threading.get_ident(), watched))
-        loop.call_soon_threadsafe(begun.set)
+        threads.append(threading.get_ident())
+        loop.call_soon_threadsafe(begun.set)  # before anything that may raise, or the loop would wait for ever
+        if seconds is not None:
+            watched.append(reward_watchdog.begin(seconds, f"{late}\n  found:  it held Python's interpreter lock"))
         try:
             return executor.reward_func([query], [prompt], [label])
         finally:
-            if watched is not None:
-                reward_watchdog.end(watched)
+            forget()
+
+    def forget() -> None:
+        for number in watched:
+            reward_watchdog.end(number)
 
     result = asyncio.ensure_future(asyncio.to_thread(run))
     await begun.wait()
     done, _ = await asyncio.wait([result], timeout=seconds)
     if not done:
-        ((thread, watched),) = started
-        stack = "".join(traceback.format_stack(sys._current_frames()[thread])).rstrip()
-        reward_watchdog.end(watched)
+        stack = "".join(traceback.format_stack(sys._current_frames()[threads[0]])).rstrip()
+        forget()
         raise RewardError(f"{late}\n{stack}")
     return result.result()
 
