@@ -5,9 +5,14 @@ has happened to others for weeks (prime-rl #2242, tinker-feedback #70), and on t
 """
 
 import asyncio
+import statistics
 
 PROMPT_TOKENS = 32
 SURVIVED = 0.5  # kept_share from which an update that moves nothing is an error, not rounding
+MEASUREMENTS = 16  # of the base model, and of an adapter that looks wrong on an engine with noise
+APART = 8.0  # standard errors from which weights have moved for certain; see `apart`
+SEEN = 5.0  # from which an update counts as served: 7e-4 by chance, which delays the finding by a few versions
+PATIENCE = 10  # adapter versions in a row that hide in an engine's noise before the sync counts as not served
 
 
 async def shift(engine) -> float | None:
@@ -16,17 +21,22 @@ async def shift(engine) -> float | None:
     Measured once for each adapter version, before the first rollout with it, while the engine has no other work; every
     later call of that version gets the same number. None when the base was never measured: `measure_base`.
 
+    The base is measured several times, and the nearest of these counts. An engine whose kernels are deterministic gives
+    the same numbers each time, bit for bit, and one measurement of an adapter decides. On any other the spread of the
+    base is the noise level, and what looks wrong is measured as often as the base before it is judged, see `judge`.
+
     Args:
         engine: OpenRLHF's `LLMRayActor`.
 
     Raises:
         RuntimeError: the served weights equal the base's and the log-probabilities do not; or most of the update
-            survived rounding and the log-probabilities do not move at all.
+            survived rounding and the log-probabilities do not move, at once on a deterministic engine, for `PATIENCE`
+            versions in a row where noise may hide it.
     """
     version = getattr(engine, "adapter_version", 0)
     measured = engine.__dict__.setdefault("canary", {})
     if version not in measured:
-        for old in [v for v in measured if v != "base"]:
+        for old in [v for v in measured if v not in ("base", "hidden")]:
             del measured[old]
         measured[version] = asyncio.ensure_future(_measure(engine, measured))
     return await measured[version]
@@ -50,34 +60,83 @@ def measure_base(engines: list, args) -> None:
 
 async def _measure(engine, measured: dict) -> float | None:
     receipts = getattr(engine, "adapter_receipts", None)
-    now = await _log_probs(engine)
     if receipts is None:
-        # Twice, since a kernel that is not deterministic must not be taken for a sync that failed.
-        measured["base"] = (now, largest_difference(now, await _log_probs(engine)))
+        await _log_probs(engine)  # the first may choose kernels, and so compute with others than all later ones
+        measured["base"] = [await _log_probs(engine) for _ in range(MEASUREMENTS)]
         return 0.0
     if "base" not in measured:
         return None
-    base, noise = measured["base"]
-    moved = largest_difference(now, base)
-    require_consistent(moved, noise, receipts)
+    base, now = measured["base"], [await _log_probs(engine)]
+    noise = noise_of(base)
+    moved = min(largest_difference(now[0], one) for one in base)
+    if noise and suspicion(moved, noise, receipts):
+        now += [await _log_probs(engine) for _ in range(MEASUREMENTS - 1)]
+    measured["hidden"] = judge(base, now, receipts, measured.get("hidden", 0))
     return moved
 
 
-def require_consistent(moved: float, noise: float, receipts: list[dict]) -> None:
-    """Compare the canary with what the workers' receipts say. Raises RuntimeError, see `shift`."""
-    changed = max(receipt["changed_share"] for receipt in receipts)
-    kept = min(receipt["kept_share"] or 0.0 for receipt in receipts)
-    version = receipts[0]["version"]
-    if changed == 0 and moved > noise:
+def judge(base: list[list[float]], now: list[list[float]], receipts: list[dict], hidden: int) -> int:
+    """Compare the canary with what the workers' receipts say. Raises RuntimeError, see `shift`.
+
+    Args:
+        base: log-probabilities of the canary's tokens, of each measurement of the base model.
+        now: the same of the served adapter: one measurement, or `MEASUREMENTS` where one would be noise.
+        receipts: of the engine's workers, `rft.hooks.lora_worker.apply_lora`.
+        hidden: adapter versions in a row, up to this one, whose update was not to be seen in the noise.
+
+    Returns:
+        The next `hidden`.
+    """
+    version, noise = receipts[0]["version"], noise_of(base)
+    moved = min(largest_difference(now[0], one) for one in base)
+    doubt = suspicion(moved, noise, receipts)
+    distance = apart(base, now)
+    if doubt == "changed nothing" and distance > APART:
         raise RuntimeError(
             f"LoRA sync: adapter version {version} changed no weight, but the canary's log-probabilities moved by "
             f"{moved:.3g} (noise {noise:.3g}): the engine does not compute with the weights of its receipts"
         )
-    if kept >= SURVIVED and moved <= noise:
-        raise RuntimeError(
-            f"LoRA sync: adapter version {version} changed {changed:.1%} of its weights, but the canary's "
-            f"log-probabilities moved by {moved:.3g} (noise {noise:.3g}): the new weights are not served"
-        )
+    if doubt != "moved nothing" or distance > SEEN:
+        return 0
+    if noise and hidden + 1 < PATIENCE:
+        return hidden + 1
+    changed = max(receipt["changed_share"] for receipt in receipts)
+    raise RuntimeError(
+        f"LoRA sync: adapter version {version} changed {changed:.1%} of its weights, but the canary's "
+        f"log-probabilities moved by {moved:.3g} (noise {noise:.3g}), for {hidden + 1} versions: the new weights "
+        "are not served"
+    )
+
+
+def suspicion(moved: float, noise: float, receipts: list[dict]) -> str | None:
+    """What speaks against a receipt after one measurement: `changed nothing` but moved, `moved nothing` but changed."""
+    if max(receipt["changed_share"] for receipt in receipts) == 0:
+        return "changed nothing" if moved > noise else None
+    kept = min(receipt["kept_share"] or 0.0 for receipt in receipts)
+    return "moved nothing" if kept >= SURVIVED and moved <= noise else None
+
+
+def noise_of(base: list[list[float]]) -> float:
+    """The largest difference between two measurements of the same weights, nats; 0 for deterministic kernels."""
+    return max(max(values) - min(values) for values in zip(*base, strict=True))
+
+
+def apart(base: list[list[float]], now: list[list[float]]) -> float:
+    """Student's t between two sets of measurements, pooled variance, the largest over the tokens; 0 for equal sets.
+
+    With 16 and 16 measurements of the same weights and normal noise, t exceeds `APART` with probability 6e-9 a token,
+    2e-7 for 31 of them. Noise of two values is the worst: equal weights then exceed it where one value fills (nearly)
+    one set and the other the other, with probability 8e-7 a token at most. And a check of unchanged weights comes to
+    this only where one measurement lay outside of the base's spread.
+    """
+    values = []
+    for before, after in zip(zip(*base, strict=True), zip(*now, strict=True), strict=True):
+        n, m = len(before), len(after)
+        distance = abs(statistics.fmean(before) - statistics.fmean(after))
+        scatter = n * statistics.pvariance(before) + m * statistics.pvariance(after)
+        error = (scatter / (n + m - 2) * (1 / n + 1 / m)) ** 0.5
+        values.append(distance / error if error else float("inf") if distance else 0.0)
+    return max(values)
 
 
 def largest_difference(a: list[float], b: list[float]) -> float:

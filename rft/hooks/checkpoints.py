@@ -67,23 +67,31 @@ def set_random_states(states: dict) -> None:
         get_accelerator().set_rng_state(states["accelerator"])
 
 
-def remove_oldest(directory: str, max_number: int, max_gb: float, suffix: str = "") -> None:
-    """Keep the newest `max_number` checkpoints within `max_gb` GiB, always one; rank 0 does it, others return.
+def remove_oldest(directory: str, max_number: int, max_gb: float, saved: str) -> None:
+    """Keep at most `max_number` checkpoints within `max_gb` GiB, this run's newest ones; rank 0 does it, others return.
+
+    Never removed: `saved`, and the one that `latest` names, which a resume goes on from. First to go are those of later
+    steps than `saved`, which an older run in the same place, or one that was rewound, has left behind; then the oldest.
 
     Upstream removes before it saves, so that `--max_ckpt_num 1` has no checkpoint while it writes one, and never
-    removes the `_hf` folders.
+    removes the `_hf` folders; it goes by the time of change, which a copy of the folders does not keep.
 
     Args:
-        directory: holds the checkpoints, folders `global_step<N><suffix>`; other names are left alone.
-        suffix: `_hf` for models and adapters in Hugging Face's format.
+        directory: holds the checkpoints; folders of other names than `saved`, but for the number, are left alone.
+        saved: name of the folder just written, `global_step<N>`, with `_hf` behind it in Hugging Face's format.
     """
     if torch.distributed.get_rank() != 0:
         return
-    pattern = re.compile(rf"global_step(\d+){re.escape(suffix)}")
+    number, suffix = re.fullmatch(r"global_step(\d+)(.*)", saved).groups()
+    pattern, newest = re.compile(rf"global_step(\d+){re.escape(suffix)}"), int(number)
     found = [(int(m[1]), p) for p in Path(directory).iterdir() if p.is_dir() and (m := pattern.fullmatch(p.name))]
-    kept = [path for _, path in sorted(found)]
-    while len(kept) > 1 and (len(kept) > max_number or sum(map(_size, kept)) > max_gb * 2**30):
-        shutil.rmtree(kept.pop(0))
+    kept = [path for _, path in sorted(found, key=lambda one: (one[0] <= newest, one[0]))]
+    latest = Path(directory, LATEST)
+    safe = {saved, latest.read_text().strip() if latest.is_file() else saved}
+    for path in [path for path in kept if path.name not in safe]:
+        if len(kept) > max_number or sum(map(_size, kept)) > max_gb * 2**30:
+            shutil.rmtree(path)
+            kept.remove(path)
 
 
 def _size(folder: Path) -> int:

@@ -5,6 +5,7 @@ import argparse
 from rft.hooks import remote_code
 from rft.hooks.early_stop import require_stoppable
 from rft.hooks.loss_options import require_on_policy, require_sound_loss, require_static_batches
+from rft.hooks.refusals import REFUSALS
 from rft.runs.eval_names import dataset_names
 
 
@@ -58,6 +59,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "where rollouts depend on the number of engines and on timing",
     )
     group.add_argument(
+        "--reward_timeout",
+        type=float,
+        default=600.0,
+        help="seconds that a reward function may take for one sample before the run ends with its name",
+    )
+    group.add_argument(
         "--prompt_order",
         choices=["shuffled", "file"],
         default="shuffled",
@@ -81,11 +88,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Exit with one message where the options ask for something unsound."""
-    from rft.hooks.moe import refuse_unsound_attention  # needs the stack; the options alone do not
-
     remote_code.settle(args.trust_remote_code)
     try:
         remote_code.refuse(args)  # first: what follows loads the model's config
+        for refuse in REFUSALS:
+            refuse(args)
+        from rft.hooks.moe import refuse_unsound_attention  # needs the stack; the options alone do not
+
         require_on_policy(args)
         require_static_batches(args)
         require_sound_loss(args)

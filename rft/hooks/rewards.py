@@ -1,13 +1,18 @@
 """Rewards that are right or stop the run: upstream logs an exception and trains on without a reward."""
 
+import asyncio
 import inspect
 import math
 import numbers
+import sys
+import threading
 import traceback
+
+from rft.hooks import reward_watchdog
 
 
 class RewardError(RuntimeError):
-    """A reward function raised, or returned what cannot be a reward."""
+    """A reward function raised, did not return in time, or returned what cannot be a reward."""
 
 
 def merge(rewards_info: list | None, source: str, where: str) -> dict:
@@ -34,6 +39,48 @@ def merge(rewards_info: list | None, source: str, where: str) -> dict:
     reward = _single(info["rewards"], "rewards", source, where)
     score = reward if info.get("scores") is None else _single(info["scores"], "scores", source, where)
     return {"reward": reward, "scores": score, "extra_logs": info.get("extra_logs") or {}}
+
+
+async def call(executor, query: str, prompt: str, label: str, sampling_params) -> dict:
+    """What the reward function returns for one sample, called in a thread as upstream does, but not for ever.
+
+    The time counts from where the function begins: samples wait for one of a few threads, and a queue is no hang.
+    A function that never lets this thread run again is ended by `rft.hooks.reward_watchdog`, with the whole engine.
+
+    Args:
+        executor: OpenRLHF's `SingleTurnAgentExecutor`.
+        sampling_params: its `extra_args` name the sample, and hold `reward_timeout`, seconds; without it no limit.
+
+    Raises:
+        RewardError: it has not returned in time; the text says where it was then.
+    """
+    seconds = (sampling_params.extra_args or {}).get("reward_timeout")
+    late = f"{name_of(executor)} has not returned after {seconds} s\n  {position(sampling_params)}"
+    late += "\n  repair: mend the function, or give it more time, --reward_timeout SECONDS"
+    loop, begun, threads, watched = asyncio.get_running_loop(), asyncio.Event(), [], []
+
+    def run() -> dict:
+        threads.append(threading.get_ident())
+        loop.call_soon_threadsafe(begun.set)  # before anything that may raise, or the loop would wait for ever
+        if seconds is not None:
+            watched.append(reward_watchdog.begin(seconds, f"{late}\n  found:  it held Python's interpreter lock"))
+        try:
+            return executor.reward_func([query], [prompt], [label])
+        finally:
+            forget()
+
+    def forget() -> None:
+        for number in watched:
+            reward_watchdog.end(number)
+
+    result = asyncio.ensure_future(asyncio.to_thread(run))
+    await begun.wait()
+    done, _ = await asyncio.wait([result], timeout=seconds)
+    if not done:
+        stack = "".join(traceback.format_stack(sys._current_frames()[threads[0]])).rstrip()
+        forget()
+        raise RewardError(f"{late}\n{stack}")
+    return result.result()
 
 
 def failure(error: Exception, source: str, where: str) -> RewardError:

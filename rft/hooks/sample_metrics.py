@@ -14,7 +14,8 @@ def sample_metrics(samples: list, n_samples_per_prompt: int) -> dict[str, float]
         n_samples_per_prompt: group size.
 
     Returns:
-        `reward_mean`, `reward_std` (population), `reward_min`, `reward_max`, `reward_p90`; with groups of two or more
+        `group_count`; `reward_mean`, `reward_std` (population), `reward_min`, `reward_max`, `reward_p90`; with groups
+        of two or more
         `group_zero_variance_share` (no advantage, so no gradient) and `group_mixed_share` (some samples right, some
         wrong); `high_reward_but_wrong`, the share of samples with a reward above 0.5 whose answer is wrong, where
         `correctness` is known.
@@ -25,6 +26,7 @@ def sample_metrics(samples: list, n_samples_per_prompt: int) -> dict[str, float]
         return {}
     rewards = np.array([float(sample.rewards[0]) for sample in samples])
     metrics = {
+        "group_count": len(samples) / n_samples_per_prompt,
         "reward_mean": rewards.mean(),
         "reward_std": rewards.std(),
         "reward_min": rewards.min(),

@@ -25,6 +25,9 @@ ENGINES = "vLLM engine"
 Reason = common_pb2.ActorDiedErrorContext.Reason
 INTENDED = (Reason.Value("OUT_OF_SCOPE"), Reason.Value("REF_DELETED"))
 OWNER_DIED, UNSPECIFIED = Reason.Value("OWNER_DIED"), Reason.Value("UNSPECIFIED")
+# Of actors that the run's own code has made, an agent's tools: ray.kill, and the end of what such an actor owns.
+ENDED_BY_OWNER = (*INTENDED, OWNER_DIED, Reason.Value("RAY_KILL"))
+ENDED_ITSELF = "INTENDED_USER_EXIT"  # in Ray's text: ray.actor.exit_actor, or the end of its main program
 
 
 class Death(NamedTuple):
@@ -112,6 +115,9 @@ def find_deaths(actors: list, alarms: dict, whole_job: bool) -> list[Death]:
 def actor_deaths(job_id: str, names: dict[str, str], unnamed: bool) -> list[Death]:
     """The actors of a Ray job that died without being given up, from the actor table of the GCS.
 
+    What a run's own code starts it may also end: an unnamed actor that was killed by `ray.kill`, left by itself or went
+    with its owner is no death. One that crashed, or was killed from outside, is.
+
     Args:
         job_id: the job whose actors are read, hexadecimal.
         names: name by hexadecimal actor id.
@@ -121,6 +127,8 @@ def actor_deaths(job_id: str, names: dict[str, str], unnamed: bool) -> list[Deat
     for actor_id, row in state.actors(job_id=ray.JobID.from_hex(job_id), actor_state_name="DEAD").items():
         how, reason = death_cause(row["DeathCause"])
         if reason in INTENDED or not (unnamed or actor_id in names):
+            continue
+        if actor_id not in names and (reason in ENDED_BY_OWNER or ENDED_ITSELF in how):
             continue
         kind, pid = row["ActorClassName"], row["Pid"]
         who = f"{names[actor_id]} ({kind})" if actor_id in names else kind

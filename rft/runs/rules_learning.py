@@ -1,21 +1,25 @@
 """Rules about reward, format, length and progress: tiers 1 and 3 of reference section 7, and the tuning playbook."""
 
+from collections.abc import Callable
+from itertools import takewhile
+
 from rft.runs.healthy import HEALTHY
 from rft.runs.verdict import Verdict, column, graded, latest, mean, trend
 
 SMOKE = 5  # steps; the smoke-test table asks for a verdict within about six
 SUSTAINED = 3
+GROUPS = 200  # in a row without signal, before a run is judged by it: docs/diagnosis.md has the calculation
 SPARSE = 0.05  # solve rate below which the reward is too sparse (section 12)
 FLAT_STEPS = 20
 
 
 def zero_reward(training, evaluations, facts) -> Verdict | None:
-    """No sample is right for several steps: broken data, labels or reward, or problems far too hard."""
+    """No sample is right, from the start or for long: broken data, labels or reward, or problems far too hard."""
     largest = latest(training, "reward_max", SMOKE) or latest(training, "reward_mean", SMOKE)
     means = latest(training, "reward_mean", SMOKE) or latest(training, "reward", SMOKE)
     if not largest or not means:
         return None
-    bad = max(largest) <= 0 and _one_reward_a_step(training)
+    bad = _in_a_row(training, lambda r: _one_reward(r) and r["reward_max"] <= 0)
     reason = f"largest reward of the last {SMOKE} steps {max(largest):.3g}, mean {mean(means):.3g}"
     change = (
         "read a few samples (samples/, rft.runs.report): is the label right, the answer extracted, the response cut? "
@@ -25,7 +29,7 @@ def zero_reward(training, evaluations, facts) -> Verdict | None:
 
 
 def full_reward(training, evaluations, facts) -> Verdict | None:
-    """Every sample is right for several steps: problems too easy, or a reward that says yes to everything."""
+    """Every sample is right, from the start or for long: problems too easy, or a reward that always says yes."""
     smallest = latest(training, "reward_min", SMOKE) or latest(training, "reward_mean", SMOKE)
     means = latest(training, "reward_mean", SMOKE) or latest(training, "reward", SMOKE)
     if not smallest or not means:
@@ -33,14 +37,8 @@ def full_reward(training, evaluations, facts) -> Verdict | None:
     reason = f"smallest reward of the last {SMOKE} steps {min(smallest):.3g}, mean {mean(means):.3g}"
     high = mean(means) > HEALTHY["correctness"].high
     change = "harder problems (data/make_curriculum.py), or mend a reward function that accepts everything"
-    bad = min(smallest) >= 1 and _one_reward_a_step(training)
+    bad = _in_a_row(training, lambda r: _one_reward(r) and r["reward_min"] >= 1)
     return graded(bad, high, reason, {"reward_min": smallest, "reward_mean": means}, change)
-
-
-def _one_reward_a_step(training: list[dict]) -> bool:
-    """Whether no step of the last few tells its samples apart: rewards below 0 or above 1 may, and teach then."""
-    smallest, largest = latest(training, "reward_min", SMOKE), latest(training, "reward_max", SMOKE)
-    return smallest is not None and smallest == largest
 
 
 def no_signal(training, evaluations, facts) -> Verdict | None:
@@ -48,12 +46,34 @@ def no_signal(training, evaluations, facts) -> Verdict | None:
     shares = latest(training, "group_zero_variance_share", SMOKE)
     if not shares:
         return None
-    reason = f"{mean(shares):.0%} of the groups of the last {SMOKE} steps have one reward"
+    groups = _groups(_last(training, lambda r: r.get("group_zero_variance_share") == 1))
+    reason = f"{mean(shares):.0%} of the groups of the last {SMOKE} steps have one reward, the last {groups:.0f} all"
     change = (
         "choose problems of middling pass rate (data/make_curriculum.py), raise --n_samples_per_prompt (8 -> 16), or "
         "--dynamic_filtering"
     )
-    return graded(min(shares) == 1, mean(shares) > 0.7, reason, {"last": shares}, change)
+    return graded(groups >= GROUPS, mean(shares) > 0.7, reason, {"last": shares, "groups_in_a_row": groups}, change)
+
+
+def _one_reward(record: dict) -> bool:
+    """Whether a step does not tell its samples apart: rewards below 0 or above 1 may, and teach then."""
+    return record.get("reward_min") is not None and record["reward_min"] == record.get("reward_max")
+
+
+def _in_a_row(training: list[dict], hopeless: Callable[[dict], bool]) -> bool:
+    """Whether all steps have been hopeless, five at least, or the last `GROUPS` groups were: a sparse reward pauses."""
+    last = _last(training, hopeless)
+    return len(last) >= SMOKE and (len(last) == len(training) or _groups(last) >= GROUPS)
+
+
+def _last(training: list[dict], condition: Callable[[dict], bool]) -> list[dict]:
+    """The steps at the end of a run that all meet a condition."""
+    return list(takewhile(condition, reversed(training)))
+
+
+def _groups(training: list[dict]) -> float:
+    """Groups of some steps; none where a run has not counted them."""
+    return sum(column(training, "group_count"))
 
 
 def advantage(training, evaluations, facts) -> Verdict | None:

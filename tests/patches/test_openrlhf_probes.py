@@ -389,7 +389,7 @@ def test_evaluation_draws_its_own_number_of_samples(monkeypatch):
     )
     generator = object.__new__(SamplesGenerator)
     generator.args = types.SimpleNamespace(
-        enable_vllm_is_correction=False, n_samples_per_prompt=8, rollout_seeds="request", seed=0
+        enable_vllm_is_correction=False, n_samples_per_prompt=8, rollout_seeds="request", seed=0, reward_timeout=60
     )
     generator.vllm_engines, generator.tokenizer = [engine], None
     monkeypatch.setattr("ray.get", list)

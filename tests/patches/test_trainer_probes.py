@@ -48,13 +48,15 @@ def test_each_prompt_takes_its_own_seeds_along(monkeypatch):
 
     engine, generator = Engine(), object.__new__(SamplesGenerator)
     generator.args = types.SimpleNamespace(
-        enable_vllm_is_correction=False, n_samples_per_prompt=8, rollout_seeds="request", seed=7
+        enable_vllm_is_correction=False, n_samples_per_prompt=8, rollout_seeds="request", seed=7, reward_timeout=60
     )
     generator.vllm_engines, generator.tokenizer = [engine], None
     monkeypatch.setattr("ray.get", list)
     generator._dispatch_prompts_to_vllm(["a", "b", "a"], ["1", "2", "3"], first_index=5, global_step=2)
-    wanted = [{"prompt_index": n, "seed": 7, "step": 2, "occurrence": seen} for n, seen in ((5, 0), (6, 0), (7, 1))]
-    assert [call.get("place") for call in engine.calls] == wanted
+    wanted = {"reward_timeout": 60, "seed": 7, "step": 2}
+    assert [call.get("place") for call in engine.calls] == [
+        wanted | {"prompt_index": n, "occurrence": seen} for n, seen in ((5, 0), (6, 0), (7, 1))
+    ]
 
 
 def test_responses_carry_the_canary(monkeypatch):
@@ -120,6 +122,14 @@ def test_prompts_are_shuffled_by_the_seed(prompts_in_order):
 
 def test_prompts_keep_the_order_of_their_file(prompts_in_order):
     assert prompts_in_order(3, "file") == list(range(40))
+
+
+def test_max_samples_leaves_the_evaluation_sets_whole(trainer):
+    from openrlhf.trainer.ppo_trainer import prepare_datasets
+
+    trainer.args.max_samples = 2
+    training, evaluation, steps = prepare_datasets(trainer.strategy, None)
+    assert (len(training), len(evaluation), steps) == (2, 3, 2)
 
 
 def test_learning_rate_of_zero_stays_zero(one_rank, checkpoint):

@@ -4,6 +4,7 @@ python ray_watch.py finish    rank results are printed
 python ray_watch.py raise     rank 1 raises
 python ray_watch.py rank      rank 1 is killed, rank 0 waits for ever
 python ray_watch.py helper    an actor that only the trainer knows is killed
+python ray_watch.py agents    the trainer ends actors of its own in every way, and goes on
 """
 
 import os
@@ -30,6 +31,33 @@ class Rank:
         time.sleep(600)
 
 
+@ray.remote(num_cpus=0)
+class Tool:
+    """What an agent may start for itself."""
+
+    def own(self):
+        self.tool = Tool.remote()
+        return ray.get(self.tool.ready.remote())
+
+    def ready(self):
+        return True
+
+    def leave(self):
+        ray.actor.exit_actor()
+
+
+def use_tools():
+    """End four tools: by `ray.kill`, by themselves, after their work, and with their owner."""
+    tools = [Tool.remote() for _ in range(4)]
+    ray.get([tool.ready.remote() for tool in tools[:3]] + [tools[3].own.remote()])
+    ray.kill(tools[0])
+    tools[1].leave.remote()
+    tools[2].__ray_terminate__.remote()
+    ray.kill(tools[3])
+    time.sleep(8)  # four looks at the actor table
+    return tools
+
+
 @ray.remote(num_cpus=0, max_concurrency=2)
 class Trainer:
     def __init__(self):
@@ -41,6 +69,8 @@ class Trainer:
         return ray.get(self.helper.pid.remote())
 
     def fit(self, ranks, scenario):
+        if scenario == "agents":
+            self.tools, scenario = use_tools(), "finish"
         tasks = [rank.work.remote(scenario, index) for index, rank in enumerate(ranks)]
         return ray.get(tasks[::-1] if scenario == "raise" else tasks)
 

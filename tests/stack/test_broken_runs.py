@@ -114,7 +114,8 @@ def test_zero_reward_and_truncation(checkpoint, tmp_path):
     stopped = stopped_by(run_dir, run)
     assert (stopped["rule"], stopped["global_step"]) == ("zero_reward", 5)
     found = diagnosed(run_dir)
-    assert found["zero_reward"]["level"] == found["truncation"]["level"] == found["no_signal"]["level"] == "bad"
+    assert found["zero_reward"]["level"] == found["truncation"]["level"] == "bad"
+    assert found["no_signal"]["level"] == "warn"  # 40 groups are too few to judge by
     assert "generate_max_len" in found["truncation"]["change"]
     watched = {d["rule"]: d["global_step"] for d in read_jsonl(run_dir / "decisions.jsonl") if d["action"] == "watch"}
     assert watched["truncation"] <= 3
@@ -152,6 +153,44 @@ def test_dropped_sync(checkpoint, tmp_path, monkeypatch):
     assert stopped["rule"] == "dropped_sync" and stopped["global_step"] <= 3
     assert "no log-probability of the canary had" in stopped["reason"]
     assert "dropped_sync" in diagnosed(run_dir)
+
+
+HANGS = """
+import re, time
+
+def reward_func(queries, prompts, labels):
+    open({begun!r}, "a").close()
+    while {held}:
+        re.match("(a+)+$", "a" * 64 + "b")  # one step of the interpreter, for ever
+    while True:
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "named"),
+    [(False, ["RewardError: reward function"]), (True, ["vLLM engine 0 (LLMRayActor) died", "interpreter lock"])],
+    ids=["other threads run", "no other thread runs"],
+)
+def test_reward_function_that_hangs(checkpoint, tmp_path, held, named):
+    run_dir, begun = tmp_path / "run", tmp_path / "begun"
+    run_dir.mkdir()
+    (run_dir / "hangs.py").write_text(HANGS.format(begun=str(begun), held=held))
+    run = start(run_dir, checkpoint, "--remote_rm_url", str(run_dir / "hangs.py"), "--reward_timeout", "5")
+    try:
+        wait_until(begun.exists, run, run_dir)
+        began = time.monotonic()
+        status = run.wait(timeout=600)
+        seconds = time.monotonic() - began
+        left = marked_processes(str(run_dir))
+    finally:
+        kill(run_dir, run)
+    log = log_of(run_dir)
+    print(f"hanging reward: {seconds:.1f} s from its begin to the exit, {len(log.splitlines())} lines")
+    assert status == 1 and left == []
+    assert seconds < 5 + 60
+    for text in (*named, f"({run_dir}/hangs.py) has not returned after 5.0 s", "batch index ", "--reward_timeout"):
+        assert text in log, log[-6000:]
 
 
 @pytest.fixture

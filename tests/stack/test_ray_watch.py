@@ -55,8 +55,9 @@ def watched(address: str, scenario: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
 
 
-def test_results_are_those_of_ray_get(address):
-    done = watched(address, "finish")
+@pytest.mark.parametrize("scenario", ["finish", "agents"])
+def test_results_are_those_of_ray_get(address, scenario):
+    done = watched(address, scenario)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "result [0, 1]"
 

@@ -11,6 +11,7 @@ PROMPTS = [f"<|start|>user<|message|>{n} + {2 * n} =<|end|><|start|>assistant" f
 ARGS = {
     "enable_vllm_is_correction": False, "n_samples_per_prompt": 3, "rollout_seeds": "request", "seed": 5,
     "rollout_batch_size": len(PROMPTS), "dynamic_filtering": False, "vllm_enable_sleep": False,
+    "reward_timeout": 60,
 }  # fmt: skip
 
 
@@ -118,6 +119,31 @@ def test_engine_that_does_not_serve_what_it_received_is_found_out(engines, check
         ray.get(engines[1].update_weight_from_ref.remote(*base_of_one_layer(checkpoint, number)))
     with pytest.raises(RuntimeError, match="the new weights are not served"):
         generate(engines[1:2], checkpoint, prompts=PROMPTS[:1])
+
+
+def test_groups_that_passed_the_filter_are_rolled_out_when_the_data_ends(engines, checkpoint):
+    """The reward is the length: short prompts are rejected, and there is no other prompt for the last of them."""
+    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+    from transformers import AutoTokenizer
+
+    long = "9 + " * 15
+    prompts = [f"{long}{n}" if n in (1, 4) else f"{n}" for n in range(6)]
+    changes = {"rollout_batch_size": 4, "dynamic_filtering": True, "dynamic_filtering_reward_range": (55, 1e9)}
+    args = types.SimpleNamespace(param_dtype="bf16", **(ARGS | changes))
+    rows = [("tiny", prompt, "1") for prompt in prompts]
+    loader = DeepspeedStrategy(seed=0, args=args).setup_dataloader(
+        rows, 1, False, False, lambda items: tuple(map(list, zip(*items, strict=True)))
+    )
+    strategy, tokenizer = types.SimpleNamespace(args=args), AutoTokenizer.from_pretrained(checkpoint)
+    generator = SamplesGenerator(strategy, loader, None, tokenizer, engines)
+    lengths = {"prompt_max_len": 128, "max_new_tokens": 8}
+    experiences, rate, consumed, exhausted = generator.generate_samples(global_step=0, **lengths)
+    kept = [experience.prompts[0] for experience in experiences]
+    assert len(kept) == 12 and {prompts[1], prompts[4]} <= set(kept)
+    assert sum(getattr(experience, "filtered_out", False) for experience in experiences) == 6
+    assert (consumed, exhausted, rate) == (6, False, pytest.approx(100 * 2 / 6))
+    assert generator.generate_samples(global_step=1, **lengths) == ([], None, 0, True)
 
 
 def base_of_one_layer(checkpoint, number: int) -> tuple:

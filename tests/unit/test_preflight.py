@@ -167,7 +167,8 @@ def files(run, tmp_path):
 def test_counts(files):
     found = read(*files)
     assert (found.count, found.eval_count) == (64, 8) and len(found.longest) == data.LONGEST
-    assert read(*files, "--max_samples 10").count == 10
+    found = read(*files, "--max_samples 5")
+    assert (found.count, found.eval_count) == (5, 8), "--max_samples cuts the training prompts alone"
     assert read(f"{files[0]},{files[1]}", None).count == 72
     assert read(f"{files[0]},{files[1]}", None, "--prompt_data_probs 0.5,0.5").count is None
     assert read("hub/name", None).count is None

@@ -5,11 +5,12 @@ from argparse import Namespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from preflight_options import CONFIG_20B, EIGHT_GPUS, changed, options, refused, verdicts
+from preflight_options import CONFIG_20B, EIGHT_GPUS, TINY, changed, options, refused, verdicts
 
 from rft.runs import lr_schedule
 from rft.runs.checks import GO, NO_GO, WARN, batches, command
 
+LORA = ("-m", command.MODULE, "--lora_rank", "8", "--target_modules")
 UNEVEN = "--micro_train_batch_size 1 --actor_num_gpus_per_node"
 
 
@@ -37,11 +38,31 @@ def test_the_last_of_an_option_counts_and_defaults_are_filled_in():
         (["-m", command.MODULE, "--stop_rules", "ood"], "--stop_rules: found 'ood', wanted off"),
         (["-m", command.MODULE, "--async_train", "--stop_rules", "all"], "cannot be stopped between two steps"),
         (["-m", command.MODULE, "--eval_dataset", "a/x.jsonl,b/x.jsonl"], "found two sets named 'x'"),
+        (["-m", command.MODULE, "--async_train"], "found:  --async_train without --enable_vllm_is_correction"),
+        (["-m", command.MODULE, "--enable_ema", "--lora_rank", "8"], "found:  --enable_ema with --lora_rank 8"),
+        ([*LORA, "q_proj", "lm_head"], "found:  --target_modules q_proj lm_head"),
+        ([*LORA, "model.embed_tokens"], "found:  --target_modules model.embed_tokens"),
     ],
 )
 def test_bad_commands_are_refused(words, message):
     with pytest.raises(ValueError, match=message):
         command.parse(words)
+
+
+@pytest.mark.parametrize("text", ["--async_train", "--enable_ema", "--target_modules lm_head"])
+def test_the_trainer_refuses_what_preflight_refuses(text):
+    from rft.hooks.options import check
+
+    args = command.trainer_parser().parse_args([*TINY.split(), *text.split()])
+    with pytest.raises(SystemExit, match=r"^error: [^\n]+\n  found:  --.*\n  wanted: .*\n  repair: "):
+        check(args)
+
+
+def test_options_that_are_refused_together_are_sound_alone():
+    assert options("--async_train --enable_vllm_is_correction").async_train
+    assert options("--enable_ema --lora_rank 0").enable_ema
+    assert options("--lora_rank 0 --target_modules lm_head").target_modules == ["lm_head"]
+    assert options("--target_modules lm_head_proj").lora_rank == 8
 
 
 def test_options_are_settled_as_the_trainer_does():
@@ -162,7 +183,7 @@ def test_steps():
     refused(batches.check_steps(args, 32), "--save_steps 10: no checkpoint", "--save_steps 1", WARN)
     greedy = options("--eval_dataset E.jsonl --eval_steps 4 --eval_temperature 0 --eval_n_samples_per_prompt 8")
     refused(batches.check_steps(greedy, 768), "8 equal samples a prompt", "--eval_n_samples_per_prompt 1", WARN)
-    asynchronous = options("--eval_dataset E.jsonl --eval_steps 4 --async_train")
+    asynchronous = options("--eval_dataset E.jsonl --eval_steps 4 --async_train --enable_vllm_is_correction")
     refused(batches.check_steps(asynchronous, 768), "no evaluation in the loop", "leave --async_train out", WARN)
     frozen = options("--freezing_actor_steps 100")
     refused(batches.check_steps(frozen, 768), "no update until then", "leave --freezing_actor_steps out", WARN)

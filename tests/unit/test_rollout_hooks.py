@@ -1,5 +1,7 @@
 """Seeds, canary and checkpoint rotation, as far as they need no engine."""
 
+import asyncio
+import math
 import random
 import types
 
@@ -7,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rft.hooks import checkpoints
-from rft.hooks.canary import require_consistent
+from rft.hooks import canary, checkpoints
 from rft.hooks.cpu_generators import rewind
 from rft.hooks.rollout_seeds import assign, plan, sample_seed
 
@@ -25,22 +26,24 @@ def test_seeds_follow_from_what_names_a_sample():
 
 
 def test_plan_tells_equal_prompts_apart_and_follows_the_switch():
-    args = types.SimpleNamespace(rollout_seeds="request", seed=5)
+    args = types.SimpleNamespace(rollout_seeds="request", seed=5, reward_timeout=60)
     places = plan(args, ["a", "b", "a"], {"global_step": 7}, first_index=4)
     assert [p["prompt_index"] for p in places] == [4, 5, 6]
     assert [p["occurrence"] for p in places] == [0, 0, 1]
     assert {p["step"] for p in places} == {7}
     args.rollout_seeds = "engine"
-    assert plan(args, ["a"], {}, 0) == [{"prompt_index": 0}]
+    assert plan(args, ["a"], {}, 0) == [{"prompt_index": 0, "reward_timeout": 60}]
 
 
 def test_assign_leaves_the_shared_parameters_alone():
     shared = types.SimpleNamespace(seed=None, extra_args=None)
-    (place,) = plan(types.SimpleNamespace(rollout_seeds="request", seed=5), ["a"], {"global_step": 7}, 0)
+    (place,) = plan(
+        types.SimpleNamespace(rollout_seeds="request", seed=5, reward_timeout=60), ["a"], {"global_step": 7}, 0
+    )
     one, two = (assign(shared, "a", place, sample) for sample in (0, 1))
     assert shared.seed is None
     assert one.seed != two.seed
-    assert two.extra_args == {"prompt_index": 0, "sample_index": 1}
+    assert two.extra_args == {"prompt_index": 0, "sample_index": 1, "reward_timeout": 60}
     assert assign(shared, "a", {"prompt_index": 0}, 0).seed is None
 
 
@@ -54,19 +57,89 @@ def test_rewound_generator_goes_on_as_if_nothing_had_been_discarded():
     assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
 
 
-def receipt(changed: float, kept: float | None) -> dict:
-    return {"version": 4, "changed_share": changed, "kept_share": kept}
+TOKENS = 31
 
 
-def test_canary_and_receipts_must_agree():
-    require_consistent(0.0, 0.0, [receipt(0.0, None)])
-    require_consistent(0.1, 0.0, [receipt(0.5, 0.9)])
-    require_consistent(0.0, 0.0, [receipt(0.001, 0.02)])  # rounding swallowed nearly all of it
+class Canary:
+    """An engine's canary: what it computes with, and how much two measurements of that differ."""
+
+    def __init__(self, monkeypatch, noise: float, two_values: bool = False):
+        self.served, self.engine, self.measurements = 0.0, types.SimpleNamespace(), 0
+        rng = random.Random(11)
+
+        async def log_probs(engine) -> list[float]:
+            self.measurements += 1
+            drawn = [rng.choice((0.0, 1.0)) if two_values else rng.gauss(0, 1) for _ in range(TOKENS)]
+            return [-5.0 - token / 7 + self.served + noise * value for token, value in enumerate(drawn)]
+
+        monkeypatch.setattr(canary, "_log_probs", log_probs)
+        assert self.shift() == 0.0  # measures the base
+
+    def shift(self) -> float:
+        return asyncio.run(canary.shift(self.engine))
+
+    def sync(self, version: int, served: float, changed: float, kept: float | None) -> float:
+        self.served, self.engine.adapter_version = served, version
+        self.engine.adapter_receipts = [{"version": version, "changed_share": changed, "kept_share": kept}] * 2
+        return self.shift()
+
+
+def test_canary_of_a_deterministic_engine_is_exact(monkeypatch):
+    one = Canary(monkeypatch, noise=0.0)
+    before = one.measurements
+    assert one.sync(1, served=0.0, changed=0.0, kept=None) == 0.0
+    assert one.sync(2, served=1e-7, changed=0.5, kept=0.9) == pytest.approx(1e-7)
+    assert one.sync(3, served=0.0, changed=0.001, kept=0.02) == 0.0  # rounding swallowed nearly all of it
+    assert one.shift() == 0.0 and one.measurements == before + 3, "one measurement a version"
     with pytest.raises(RuntimeError, match="version 4 changed no weight"):
-        require_consistent(0.1, 0.0, [receipt(0.0, None)])
-    with pytest.raises(RuntimeError, match="not served"):
-        require_consistent(0.0, 0.0, [receipt(0.5, 0.9), receipt(0.5, 0.8)])
-    require_consistent(0.1, 0.2, [receipt(0.0, None)])  # within the noise of the kernel
+        one.sync(4, served=1e-7, changed=0.0, kept=None)
+    with pytest.raises(RuntimeError, match=r"version 5 .* for 1 versions: the new weights are not"):
+        one.sync(5, served=0.0, changed=0.5, kept=0.9)
+
+
+@pytest.mark.parametrize("two_values", [False, True])
+def test_a_learning_rate_of_zero_survives_an_engine_with_noise(monkeypatch, two_values):
+    one = Canary(monkeypatch, 0.02, two_values)
+    shifts = [one.sync(version, served=0.0, changed=0.0, kept=None) for version in range(1, 1001)]
+    assert max(shifts) > 0
+
+
+def test_weights_that_move_without_a_receipt_are_found_in_noise(monkeypatch):
+    one = Canary(monkeypatch, 0.02)
+    with pytest.raises(RuntimeError, match="version 1 changed no weight"):
+        one.sync(1, served=0.5, changed=0.0, kept=None)
+
+
+def test_a_sync_that_is_not_served_is_found_in_noise(monkeypatch):
+    one = Canary(monkeypatch, 0.02)
+    for version in range(1, canary.PATIENCE):
+        one.sync(version, served=0.0, changed=0.5, kept=1.0)
+    with pytest.raises(RuntimeError, match=f"for {canary.PATIENCE} versions: the new weights are not served"):
+        one.sync(canary.PATIENCE, served=0.0, changed=0.5, kept=1.0)
+
+
+def test_small_updates_may_grow_out_of_the_noise(monkeypatch):
+    """Each a fifth of the noise of one measurement: invisible at first, and no reason to end a run."""
+    one = Canary(monkeypatch, 0.02)
+    for version in range(1, 41):
+        one.sync(version, served=0.004 * version, changed=0.5, kept=1.0)
+    assert one.engine.canary["hidden"] == 0
+
+
+def test_the_bound_of_the_canary_is_the_documented_one():
+    """Two values, the worst noise there is: the chance that two sets of equal weights come apart, over their share."""
+    n, seen = canary.MEASUREMENTS, []
+    for i in range(n + 1):
+        for j in range(n + 1):
+            sets = [[[float(k < count)] for k in range(n)] for count in (i, j)]
+            if canary.apart(*sets) > canary.APART:
+                seen.append((i, j))
+    ways = [math.comb(n, i) for i in range(n + 1)]
+    chances = [sum(ways[i] * ways[j] * p ** (i + j) * (1 - p) ** (2 * n - i - j) for i, j in seen) for p in SHARES]
+    assert 7e-7 < max(chances) < 8e-7
+
+
+SHARES = [k / 200 for k in range(1, 200)]
 
 
 def folder(place, name: str, size: int = 10) -> None:
@@ -78,21 +151,45 @@ def names(place) -> list[str]:
     return sorted(path.name for path in place.iterdir())
 
 
-def test_oldest_checkpoints_go_by_step_not_by_name(tmp_path, monkeypatch):
+@pytest.fixture
+def rank_zero(monkeypatch):
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+
+
+def test_oldest_checkpoints_go_by_step_not_by_name(tmp_path, rank_zero):
     for step in (2, 10, 9):
         folder(tmp_path, f"global_step{step}")
         folder(tmp_path, f"global_step{step}_hf")
     folder(tmp_path, "mine")
-    checkpoints.remove_oldest(str(tmp_path), 2, 1e8)
+    checkpoints.remove_oldest(str(tmp_path), 2, 1e8, "global_step10")
     kept = ["global_step10", "global_step10_hf", "global_step2_hf", "global_step9", "global_step9_hf", "mine"]
     assert names(tmp_path) == kept
-    checkpoints.remove_oldest(str(tmp_path), 1, 1e8, suffix="_hf")
+    checkpoints.remove_oldest(str(tmp_path), 1, 1e8, "global_step10_hf")
     assert names(tmp_path) == ["global_step10", "global_step10_hf", "global_step9", "mine"]
-    checkpoints.remove_oldest(str(tmp_path), 5, 15 / 2**30)
+    checkpoints.remove_oldest(str(tmp_path), 5, 15 / 2**30, "global_step10")
     assert names(tmp_path) == ["global_step10", "global_step10_hf", "mine"]
-    checkpoints.remove_oldest(str(tmp_path), 0, 0)
+    checkpoints.remove_oldest(str(tmp_path), 0, 0, "global_step10")
     assert "global_step10" in names(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", "_hf"])
+@pytest.mark.parametrize("left", [[20, 30], [3, 20, 30], [30]])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_folders_of_an_older_run_never_cost_the_checkpoint_just_written(tmp_path, rank_zero, suffix, left, number):
+    for step in (*left, 4, 6):
+        folder(tmp_path, f"global_step{step}{suffix}")
+    checkpoints.remove_oldest(str(tmp_path), number, 1e8, f"global_step6{suffix}")
+    by_worth = [6, 4, *(step for step in left if step < 4), *sorted((s for s in left if s > 6), reverse=True)]
+    assert names(tmp_path) == sorted(f"global_step{step}{suffix}" for step in by_worth[:number])
+
+
+def test_what_latest_names_is_never_removed(tmp_path, rank_zero):
+    """Also where the newest was saved without becoming `latest`."""
+    for step in (2, 4, 6, 8):
+        folder(tmp_path, f"global_step{step}")
+    (tmp_path / checkpoints.LATEST).write_text("global_step2")
+    checkpoints.remove_oldest(str(tmp_path), 1, 1e8, "global_step6")
+    assert names(tmp_path) == ["global_step2", "global_step6", checkpoints.LATEST]
 
 
 def test_random_states_come_back():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rft.runs import rules_learning
 from rft.runs.eval_names import dataset_name, dataset_names, mode_of, parse, probe_metric, shares_of_correct
 from rft.runs.healthy import HEALTHY, is_healthy
 from rft.runs.rules import RULES, chosen, findings, judge
@@ -16,8 +17,8 @@ GIB = 2**30
 HEALTHY_STEP = {
     "policy_loss": 0.01, "actor_lr": 5e-7, "grad_norm": 0.4, "grad_norm_max": 0.6, "reward": 0.4, "reward_mean": 0.4,
     "reward_min": 0.0, "reward_max": 1.0, "correctness": 0.4, "has_boxed": 0.97, "truncated": 0.1,
-    "response_length": 900.0, "group_zero_variance_share": 0.3, "advantage_std": 0.9, "entropy_mean": 0.5,
-    "ppo_clip_ratio": 0.01, "ppo_kl": 0.0, "kl": 0.002, "log_ratio_raw_max": 1.0, "ratio_max": 2.0,
+    "response_length": 900.0, "group_count": 16.0, "group_zero_variance_share": 0.3, "advantage_std": 0.9,
+    "entropy_mean": 0.5, "ppo_clip_ratio": 0.01, "ppo_kl": 0.0, "kl": 0.002, "log_ratio_raw_max": 1.0, "ratio_max": 2.0,
     "log_ratio_abs_p99": 0.1, "mismatch_abs_mean": 0.02, "high_reward_but_wrong": 0.0, "lenient_disagreement": 0.01,
     "sync_changed_share": 0.4, "sync_kept_share": 0.9,
 }  # fmt: skip
@@ -78,12 +79,21 @@ CASES = [
     ("zero_reward", steps(5, reward_max=0.0, reward_mean=0.0), "bad"),
     ("zero_reward", steps(5, reward_max=late(1.0, 0.0, 5), reward_mean=0.01), "warn"),
     ("zero_reward", steps(4, reward_max=0.0, reward_mean=0.0), None),
+    ("zero_reward", steps(17, reward_max=late(0.0, 1.0, 6), reward_mean=0.01), "warn"),  # 192 groups of a sparse reward
+    ("zero_reward", steps(18, reward_max=late(0.0, 1.0, 6), reward_mean=0.01), "bad"),
+    ("full_reward", steps(17, reward_min=late(1.0, 0.0, 6), reward_mean=0.99), "warn"),
+    ("full_reward", steps(18, reward_min=late(1.0, 0.0, 6), reward_mean=0.99), "bad"),
     ("full_reward", steps(5, reward_min=1.0, reward_mean=1.0), "bad"),
     ("zero_reward", steps(5, reward_min=-1.0, reward_max=0.0, reward_mean=-0.4), "warn"),  # 0 is the best, and learned
     ("zero_reward", steps(5, reward_min=-1.0, reward_max=-1.0, reward_mean=-1.0), "bad"),
     ("full_reward", steps(5, reward_min=0.0, reward_mean=0.99), "warn"),
     ("full_reward", steps(5, reward_min=1.0, reward_max=2.0, reward_mean=1.4), "warn"),  # a bonus on top
-    ("no_signal", steps(5, group_zero_variance_share=1.0), "bad"),
+    ("no_signal", steps(25, group_zero_variance_share=1.0, group_count=8), "bad"),
+    ("no_signal", steps(24, group_zero_variance_share=1.0, group_count=8), "warn"),  # 192 groups
+    ("no_signal", steps(30, group_zero_variance_share=lambda s: 0.99 if s == 6 else 1, group_count=8), "warn"),
+    ("no_signal", steps(5, group_zero_variance_share=1.0, group_count=64), "bad"),
+    ("no_signal", steps(4, group_zero_variance_share=1.0, group_count=64), None),
+    ("no_signal", steps(99, group_zero_variance_share=1.0, group_count=...), "warn"),  # a run that did not count them
     ("no_signal", steps(5, group_zero_variance_share=0.8), "warn"),
     ("gradient", steps(3, grad_norm=101.0), "bad"),
     ("gradient", steps(3, grad_norm=late(101.0, 1.0, 2)), "warn"),
@@ -175,6 +185,32 @@ def test_disk(free, need, level):
     tight = {"path": "/b", "free": int(free * GIB), "need": need * GIB}
     found = verdict("disk", steps(1), facts={"disk": [roomy, tight]})
     assert (found.level, found.numbers["path"]) == (level, "/b")
+
+
+def chance_of_a_row(share: float, groups: int, steps: int, row: int) -> float:
+    """Chance that `row` steps in a row have no mixed group, where each group is mixed with probability `share`."""
+    barren = (1 - share) ** groups
+    lengths, found = [1.0] + [0.0] * (row - 1), 0.0  # of the present row
+    for _ in range(steps):
+        found += lengths[-1] * barren
+        lengths = [sum(lengths) * (1 - barren), *(chance * barren for chance in lengths[:-1])]
+    return found
+
+
+def test_the_chance_of_stopping_a_healthy_run_is_the_documented_one():
+    text = (ROOT / "docs" / "diagnosis.md").read_text()
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if re.match(r"\| \d+% \|", line)]
+    assert [row[0].strip() for row in rows] == ["15%", "10%", "5%", "2%"]
+    for row in rows:
+        share, *documented = (float(cell.strip(" *%")) / (100 if "%" in cell else 1) for cell in row)
+        wanted = [
+            chance_of_a_row(share, groups, 250, row)
+            for groups in (8, 16)
+            for row in (5, math.ceil(rules_learning.GROUPS / groups))
+        ]
+        assert documented == [pytest.approx(chance, rel=0.05) for chance in wanted]
+    assert "1.5% (G = 8) or 0.02% (G = 16)" in text
+    assert [0.9 ** (5 * groups) for groups in (8, 16)] == [pytest.approx(c, rel=0.1) for c in (0.015, 0.0002)]
 
 
 def test_rules_say_nothing_where_they_know_nothing():

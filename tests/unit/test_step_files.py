@@ -33,6 +33,7 @@ def test_reward_statistics_by_group():
     found = sample_metrics([sample(r, correctness=c) for r, c in zip(rewards, correct, strict=True)], 2)
     assert found == {
         "reward_mean": 0.625,
+        "group_count": 4.0,
         "reward_std": pytest.approx(np.std(rewards)),
         "reward_min": 0.0,
         "reward_max": 1.0,

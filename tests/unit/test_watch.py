@@ -53,3 +53,29 @@ def test_members_are_named_by_rank_and_index():
 )
 def test_exit_codes_in_words(code, words):
     assert ending(code) == words
+
+
+WORKER_DIED = "The actor is dead because its worker process has died. Worker exit type: {} Worker exit detail: …"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "named", "unnamed"),
+    [
+        ("OUT_OF_SCOPE", "The actor is dead because all references to the actor were removed.", False, False),
+        ("RAY_KILL", "The actor is dead because it was killed by `ray.kill`.", True, False),
+        ("WORKER_DIED", WORKER_DIED.format("INTENDED_USER_EXIT"), True, False),
+        ("OWNER_DIED", "The actor is dead because its owner has died.", True, False),
+        ("WORKER_DIED", WORKER_DIED.format("SYSTEM_ERROR"), True, True),
+        ("WORKER_DIED", WORKER_DIED.format("USER_ERROR"), True, True),
+        ("NODE_DIED", "The actor is dead because its node has died.", True, True),
+    ],
+)
+def test_what_the_runs_own_code_ends_is_no_death(monkeypatch, reason, message, named, unnamed):
+    """The table as Ray holds it: one actor of the run, and one that an agent has made, both gone the same way."""
+    cause = common_pb2.ActorDeathCause()
+    cause.actor_died_error_context.reason = watch.Reason.Value(reason)
+    cause.actor_died_error_context.error_message = message
+    row = {"DeathCause": cause, "ActorClassName": "Tool", "Pid": 7, "Address": {"IPAddress": "10.0.0.7"}, "EndTime": 9}
+    monkeypatch.setattr(watch.state, "actors", lambda **_: {"aa": row, "bb": row})
+    found = watch.actor_deaths("01000000", {"aa": "policy rank 0"}, unnamed=True)
+    assert [death.who for death in found] == ["policy rank 0 (Tool)"] * named + ["Tool"] * unnamed

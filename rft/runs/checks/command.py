@@ -13,6 +13,7 @@ from pathlib import Path
 from rft.hooks import remote_code
 from rft.hooks.early_stop import require_stoppable
 from rft.hooks.loss_options import require_sound_loss
+from rft.hooks.refusals import REFUSALS
 from rft.runs.eval_names import dataset_names
 
 MODULE = "openrlhf.cli.train_ppo_ray"
@@ -83,6 +84,8 @@ def settle(args: argparse.Namespace) -> argparse.Namespace:
     require_stoppable(args)
     require_sound_loss(args)
     dataset_names(args.eval_dataset or "")
+    for refuse in REFUSALS:
+        refuse(args)
     if args.agent_func_path:
         args.remote_rm_url = "agent"
     if args.advantage_estimator != "gae":

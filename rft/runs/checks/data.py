@@ -56,7 +56,7 @@ def read_prompts(args: Namespace, also_evaluated: str = "") -> Prompts:
         result += overlap_lines(trained_on, evaluated_on, hashes)
         result += manifest_lines(trained_on, evaluated_on, hashes)
     longest = longest_prompts(trained_on, args.input_key) if sound else []
-    return Prompts(result, count, min(eval_count, int(args.max_samples)), longest)
+    return Prompts(result, count, eval_count, longest)
 
 
 def local_files(names: str | None) -> dict[str, Path | None]:
