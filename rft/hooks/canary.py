@@ -8,7 +8,10 @@ import asyncio
 import statistics
 
 PROMPT_TOKENS = 32
-SURVIVED = 0.5  # kept_share from which an update that moves nothing is an error, not rounding
+# Share of the probed outputs that moved from which an update that moves no log-probability is an error, not rounding:
+# of the some 24,000 outputs that make the canary's own in a tiny model, 24 then differ.
+VISIBLE = 1e-3
+LOUD = 0.5  # the same on an engine with noise, which is itself a rounding of some outputs: an update must be larger
 MEASUREMENTS = 16  # of the base model, and of an adapter that looks wrong on an engine with noise
 APART = 8.0  # standard errors from which weights have moved for certain; see `apart`
 SEEN = 5.0  # from which an update counts as served: 7e-4 by chance, which delays the finding by a few versions
@@ -29,8 +32,8 @@ async def shift(engine) -> float | None:
         engine: OpenRLHF's `LLMRayActor`.
 
     Raises:
-        RuntimeError: the served weights equal the base's and the log-probabilities do not; or most of the update
-            survived rounding and the log-probabilities do not move, at once on a deterministic engine, for `PATIENCE`
+        RuntimeError: the served weights equal the base's and the log-probabilities do not; or the layers' outputs
+            moved (`VISIBLE`, `LOUD`) and the log-probabilities do not, at once on a deterministic engine, for `PATIENCE`
             versions in a row where noise may hide it.
     """
     version = getattr(engine, "adapter_version", 0)
@@ -112,8 +115,8 @@ def suspicion(moved: float, noise: float, receipts: list[dict]) -> str | None:
     """What speaks against a receipt after one measurement: `changed nothing` but moved, `moved nothing` but changed."""
     if max(receipt["changed_share"] for receipt in receipts) == 0:
         return "changed nothing" if moved > noise else None
-    kept = min(receipt["kept_share"] or 0.0 for receipt in receipts)
-    return "moved nothing" if kept >= SURVIVED and moved <= noise else None
+    seen = min(receipt["output_moved_share"] for receipt in receipts) >= (LOUD if noise else VISIBLE)
+    return "moved nothing" if seen and moved <= noise else None
 
 
 def noise_of(base: list[list[float]]) -> float:

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+from rft.hooks.canary import VISIBLE
 from rft.runs.healthy import HEALTHY
 from rft.runs.verdict import Verdict, column, graded, latest, mean, trend
 
@@ -73,10 +74,7 @@ def dropped_sync(training, evaluations, facts) -> Verdict | None:
     versions, sent = (latest(training, n, SUSTAINED) for n in ("adapter_version", "sync_adapter_version"))
     if not judged and not (versions and sent):
         return None
-    # Half of an update lost in bf16 may leave the log-probabilities of 32 tokens as they are.
-    unmoved = [
-        b["global_step"] for a, b in judged if not b["sync_canary_shift"] and (a.get("sync_kept_share") or 0) >= 0.5
-    ]
+    unmoved = [b["global_step"] for a, b in judged if not b["sync_canary_shift"] and _visible(a)]
     stuck = bool(versions and sent) and len(set(versions)) == 1 and len(set(sent)) == SUSTAINED
     numbers = {"steps_with_unmoved_canary": unmoved}
     if versions and sent:
@@ -88,6 +86,13 @@ def dropped_sync(training, evaluations, facts) -> Verdict | None:
         reason = f"rollouts still come from adapter version {versions[-1]:.0f}, while version {sent[-1]:.0f} was sent"
     change = "verify the patches on every node (bash apply_patches.sh verify --ray) and read the engine's log"
     return graded(bool(unmoved) or stuck, False, reason, numbers, change)
+
+
+def _visible(step: dict) -> bool:
+    """Whether a step's update was large enough to move the canary; older runs know how much of it the weights kept."""
+    if (moved := step.get("sync_output_moved_share")) is not None:
+        return moved >= VISIBLE
+    return (step.get("sync_kept_share") or 0) >= 0.5
 
 
 def gradient(training, evaluations, facts) -> Verdict | None:

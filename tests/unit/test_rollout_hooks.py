@@ -78,51 +78,59 @@ class Canary:
     def shift(self) -> float:
         return asyncio.run(canary.shift(self.engine))
 
-    def sync(self, version: int, served: float, changed: float, kept: float | None) -> float:
+    def sync(self, version: int, served: float, changed: float, outputs: float = 0.0) -> float:
         self.served, self.engine.adapter_version = served, version
-        self.engine.adapter_receipts = [{"version": version, "changed_share": changed, "kept_share": kept}] * 2
+        self.engine.adapter_receipts = [
+            {"version": version, "changed_share": changed, "output_moved_share": outputs}
+        ] * 2
         return self.shift()
 
 
 def test_canary_of_a_deterministic_engine_is_exact(monkeypatch):
     one = Canary(monkeypatch, noise=0.0)
     before = one.measurements
-    assert one.sync(1, served=0.0, changed=0.0, kept=None) == 0.0
-    assert one.sync(2, served=1e-7, changed=0.5, kept=0.9) == pytest.approx(1e-7)
-    assert one.sync(3, served=0.0, changed=0.001, kept=0.02) == 0.0  # rounding swallowed nearly all of it
+    assert one.sync(1, served=0.0, changed=0.0) == 0.0
+    assert one.sync(2, served=1e-7, changed=0.5, outputs=0.9) == pytest.approx(1e-7)
+    assert one.sync(3, served=0.0, changed=0.001, outputs=2e-4) == 0.0  # rounding swallowed nearly all of it
     assert one.shift() == 0.0 and one.measurements == before + 3, "one measurement a version"
     with pytest.raises(RuntimeError, match="version 4 changed no weight"):
-        one.sync(4, served=1e-7, changed=0.0, kept=None)
+        one.sync(4, served=1e-7, changed=0.0)
     with pytest.raises(RuntimeError, match=r"version 5 .* for 1 versions: the new weights are not"):
-        one.sync(5, served=0.0, changed=0.5, kept=0.9)
+        one.sync(5, served=0.0, changed=0.5, outputs=0.002)
 
 
 @pytest.mark.parametrize("two_values", [False, True])
 def test_a_learning_rate_of_zero_survives_an_engine_with_noise(monkeypatch, two_values):
     one = Canary(monkeypatch, 0.02, two_values)
-    shifts = [one.sync(version, served=0.0, changed=0.0, kept=None) for version in range(1, 1001)]
+    shifts = [one.sync(version, served=0.0, changed=0.0) for version in range(1, 1001)]
     assert max(shifts) > 0
 
 
 def test_weights_that_move_without_a_receipt_are_found_in_noise(monkeypatch):
     one = Canary(monkeypatch, 0.02)
     with pytest.raises(RuntimeError, match="version 1 changed no weight"):
-        one.sync(1, served=0.5, changed=0.0, kept=None)
+        one.sync(1, served=0.5, changed=0.0)
 
 
 def test_a_sync_that_is_not_served_is_found_in_noise(monkeypatch):
     one = Canary(monkeypatch, 0.02)
     for version in range(1, canary.PATIENCE):
-        one.sync(version, served=0.0, changed=0.5, kept=1.0)
+        one.sync(version, served=0.0, changed=0.5, outputs=1.0)
     with pytest.raises(RuntimeError, match=f"for {canary.PATIENCE} versions: the new weights are not served"):
-        one.sync(canary.PATIENCE, served=0.0, changed=0.5, kept=1.0)
+        one.sync(canary.PATIENCE, served=0.0, changed=0.5, outputs=1.0)
+
+
+def test_an_update_of_the_size_of_rounding_may_hide_in_noise(monkeypatch):
+    one = Canary(monkeypatch, 0.02)
+    for version in range(1, 100):
+        one.sync(version, served=0.0, changed=0.5, outputs=0.3)
 
 
 def test_small_updates_may_grow_out_of_the_noise(monkeypatch):
     """Each a fifth of the noise of one measurement: invisible at first, and no reason to end a run."""
     one = Canary(monkeypatch, 0.02)
     for version in range(1, 41):
-        one.sync(version, served=0.004 * version, changed=0.5, kept=1.0)
+        one.sync(version, served=0.004 * version, changed=0.5, outputs=1.0)
     assert one.engine.canary["hidden"] == 0
 
 
