@@ -33,8 +33,8 @@ async def shift(engine) -> float | None:
 
     Raises:
         RuntimeError: the served weights equal the base's and the log-probabilities do not; or the layers' outputs
-            moved (`VISIBLE`, `LOUD`) and the log-probabilities do not, at once on a deterministic engine, for `PATIENCE`
-            versions in a row where noise may hide it.
+            moved (`VISIBLE`, `LOUD`) and the log-probabilities do not, at once on a deterministic engine, for
+            `PATIENCE` versions in a row where noise may hide it.
     """
     version = getattr(engine, "adapter_version", 0)
     measured = engine.__dict__.setdefault("canary", {})

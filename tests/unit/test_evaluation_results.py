@@ -235,7 +235,10 @@ def filled(tmp_path, checkpoint):
     dataset, settings = tmp_path / "sums.jsonl", Settings(max_tokens=8, max_prompt_tokens=128, cache=tmp_path / "cache")
     dataset.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
     (model,) = checked([("base", checkpoint)])
-    stream = identity(model, settings, overlay.tree_ids()) | {"sampling": sampling.identity(0.0, 1.0, 8, 0, 0)}
+    stream = identity(model, settings, overlay.tree_ids()) | {
+        "room": {},
+        "sampling": sampling.identity(0.0, 1.0, 8, 0, 0),
+    }
     file = cache.stream_file(settings.cache, stream)
     for i, prompt in enumerate(render(load_tokenizer(checkpoint), PROBLEMS, None, None)):
         response = f"<|channel|>final<|message|>\\boxed{{{i + (i > 0)}}}<|return|>"

@@ -198,7 +198,8 @@ def test_offloaded_parameters_are_pinned_in_powers_of_two(monkeypatch):
 def test_the_engine_s_copies_of_adapted_weights_count(tmp_path):
     """1.27 GB at 20b: [5120, 2880] and [2880, 4096] in each of 24 layers."""
     whole = 2 * 24 * (5120 * 2880 + 2880 * 4096)
-    engine = f"{EIGHT_GPUS} --pretrain {weights_of(tmp_path / 'model', 13.8e9)} --vllm_gpu_memory_utilization 0.99"
+    exact = f"{EIGHT_GPUS} --pretrain {weights_of(tmp_path / 'model', 13.8e9)} --vllm_gpu_memory_utilization 0.99"
+    engine = f"{exact} --lora_serving merged"
     for more, wanted in (
         ("", whole / 2),
         ("--vllm_tensor_parallel_size 1", whole),
@@ -207,8 +208,7 @@ def test_the_engine_s_copies_of_adapted_weights_count(tmp_path):
         ("--lora_rank 0", 0),
     ):
         assert memory.pristine_bytes(options(f"{engine} {more}"), CONFIG_20B) == wanted
-    args = options(engine)
-    args.lora_serving = "exact"
+    args = options(exact)
     assert memory.pristine_bytes(args, CONFIG_20B) == 0
     # vLLM would start in 84.6 GB of 85, and the first sync would find no room for 0.6 GB more.
     refused(

@@ -64,10 +64,10 @@ def engine_weights(args: Namespace) -> float:
 def pristine_bytes(args: Namespace, config: dict) -> float:
     """What an engine's worker keeps on one GPU beside vLLM's budget: W0 of every weight that a sync has touched.
 
-    By `rft.hooks.lora_worker`, in bf16, from the first sync on, also while the engine sleeps: 1.27 GB for gpt-oss-20b.
+    By `rft.hooks.lora_merged`, in bf16, from the first sync on, also while the engine sleeps: 1.27 GB for gpt-oss-20b.
     Queries, keys and values are one weight there. `--lora_serving exact` leaves W0 alone and needs no copy.
     """
-    if not args.lora_rank or getattr(args, "lora_serving", "merged") == "exact":
+    if not args.lora_rank or args.lora_serving == "exact":
         return 0
     shapes = projection_shapes(config)
     fused = ("q_proj", "k_proj", "v_proj")
