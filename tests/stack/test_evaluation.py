@@ -15,6 +15,7 @@ from rft.evals.models import checked
 from rft.evals.prompts import load_tokenizer, render
 from rft.evals.run import Settings, evaluate
 from rft.evals.serving import Server
+from rft.overlay import tree_ids
 from rft.tiny.checkpoint import load_dequantized
 
 pytestmark = pytest.mark.stack
@@ -79,6 +80,7 @@ def test_adapters_are_served_by_the_sync_and_probed(results):
     assert responses(zero) == responses(base) != responses(tuned)
     assert again["versus"]["baseline"] == "base" and again["versus"]["tied"] == len(PROBLEMS)
     assert base["served"]["backends"]["device"] == "cpu"
+    assert base["tree_id"] == tree_ids()
 
 
 def test_second_run_needs_no_engine_and_says_the_same(results, dataset, monkeypatch):

@@ -123,7 +123,9 @@ def test_engine_reports_the_death_of_its_core(address, checkpoint):
     import psutil
     import ray
     from openrlhf.trainer.ray import create_vllm_engines
+    from openrlhf.trainer.ray.vllm_engine import LLMRayActor
 
+    assert hasattr(LLMRayActor.__ray_metadata__.modified_class, "watch")
     ray.init(address, logging_level="ERROR", log_to_driver=False)
     try:
         (engine,) = create_vllm_engines(1, 1, str(checkpoint), 0, False, True, True, 160, None, 0.9)
