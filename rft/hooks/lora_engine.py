@@ -31,10 +31,10 @@ async def apply_lora(engine, manifest: dict, payload) -> list[dict]:
     return receipts
 
 
-def stamp(responses: list[dict], engine, canary_shift: float | None) -> list[dict]:
+def stamp(responses: list[dict], engine, canary_shift: float | None = None) -> list[dict]:
     """Write the adapter version that produced them into the extra logs of rollouts (0: the base model).
 
-    `sync_canary_shift` comes with it, see `rft.hooks.canary`.
+    `sync_canary_shift` comes with it: nats, see `rft.hooks.canary`; None where nothing measured it.
     """
     for response in responses:
         response["extra_logs"] = {

@@ -1,8 +1,10 @@
 """Every patch is live: with it left out of the tree, the probe that its header names fails.
 
-Each probe runs in a shadow checkout (see shadow.py). Probes that read a whole training run share one run, from which
-all their patches are left out at once. `-k PATCH` selects, and only what is selected is run. With the whole series in
-place the probes pass where they stand, in tests/patches and tests/stack.
+It fails by an assertion, or with the very error that the patch keeps upstream from raising: a probe that dies of a name
+which another patch or a hook misses shows nothing. Each probe runs in a shadow checkout (see shadow.py). Probes that
+read a whole training run share one run, from which all their patches are left out at once. `-k PATCH` selects, and only
+what is selected is run. With the whole series in place the probes pass where they stand, in tests/patches and
+tests/stack.
 """
 
 import time
@@ -16,6 +18,17 @@ from shadow import make_shadow, run_in_shadow
 PROBES = all_probes()
 SECONDS_PROBE, SECONDS_RUN = 900, 2400
 LEFT_OUT = "left out"
+ASSERTED = ("assert ", "AssertionError", "Failed: ")  # how pytest begins what it says of an assertion, and of `fail`
+# What upstream dies of without the patch, as its Why says: the beginning of the error.
+UPSTREAM_DIES = {
+    "optional-flash-attn.patch": "ModuleNotFoundError: No module named 'flash_attn'",
+    # transformers, of a checkpoint that is quantised and a configuration of None
+    "mxfp4-actor-load.patch": "AttributeError: 'NoneType' object has no attribute 'to_dict'",
+    "lora-weight-sync.patch": "NotImplementedError: Method 'apply_lora' is not implemented",  # vLLM, of its worker
+    "numeric-extra-logs.patch": "ValueError: too many dimensions 'str'",
+    "zero-learning-rate.patch": "ZeroDivisionError: float division by zero",
+    "cpu-seeded-requests.patch": "RuntimeError: CPU Generator does not use offset",
+}
 # These run in processes of their own making, and of vLLM they use what no patch touches.
 WITHOUT_ENGINE = ("tests/patches/", "tests/stack/test_actor_training.py", "tests/stack/test_spikes.py")
 
@@ -27,6 +40,7 @@ def facts(tmp_path_factory):
 
 def test_every_probe_is_found_and_not_skipped_here(facts):
     assert [f"{p.patch}: {p.test}" for p in PROBES if p.test not in facts] == []
+    assert UPSTREAM_DIES.keys() - {p.patch for p in PROBES} == set()
     assert {p.test: facts[p.test]["skipped"] for p in PROBES if facts[p.test]["skipped"]} == {}
 
 
@@ -79,6 +93,9 @@ def test_probe_fails_when_its_patch_is_left_out(probe, facts, trial, record_prop
     said = f"{probe.patch}: {output.splitlines()[0]}: {(outcome.failures or ['NO FAILURE'])[0][:110]}"
     record_property(LEFT_OUT, said + (f" (also left out: {', '.join(also)})" if also else ""))
     assert outcome.fails(), f"{probe.test} does not fail in its body without {probe.patch}: {outcome}\n{output}"
+    wanted = UPSTREAM_DIES.get(probe.patch, ASSERTED)
+    strange = [failure for failure in outcome.failures if not failure.startswith(wanted)]
+    assert not strange, f"{probe.test} does not fail by {wanted} without {probe.patch}, but: {strange}\n{output}"
     # In a shared run, two probes that die of one cause show one patch, and nothing of the other.
     alike = [
         other.patch

@@ -18,9 +18,10 @@ from safetensors.torch import load_file
 from rft.mxfp4 import decode
 
 
-def test_device_calls_follow_the_accelerator():
+def test_device_calls_follow_the_accelerator(monkeypatch):
     from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
 
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 7)  # so that asking CUDA is no crash but a wrong answer
     buffer = NaiveReplayBuffer(sample_batch_size=1)
     assert buffer.target_device == torch.device(get_accelerator().current_device_name())
 
@@ -405,4 +406,5 @@ def test_logs_of_a_step_become_one_json_line(tmp_path, monkeypatch):
     monkeypatch.setenv("METRICS_LOG_DIR", str(tmp_path))
     trainer = types.SimpleNamespace(args=types.SimpleNamespace(logging_steps=2, save_steps=2))
     BasePPOTrainer.save_logs_and_checkpoints(trainer, 1, {"reward": 0.5, "text": "boxed"})
+    assert [path.name for path in tmp_path.iterdir()] == ["training_metrics.jsonl"]
     assert (tmp_path / "training_metrics.jsonl").read_text() == '{"global_step": 1, "reward": 0.5}\n'

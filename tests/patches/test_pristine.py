@@ -1,8 +1,9 @@
 """With every gate off and LoRA unused, the patched OpenRLHF trains as upstream's, bit for bit.
 
-Upstream needs a few patches to run on a CPU at all, and one to run twice alike; both trees have those. Rollouts are of
-one prompt and leave the sampler no choice (top-p next to 0): upstream draws from a generator whose order depends on
-timing, and takes prompts as they finish.
+Upstream's tree has no patch but those without which it does not run on a CPU at all. Both train the whole of a small
+dense model for six updates in three rollouts: discounted returns, the ratio of a policy that has moved, KL to a
+reference model, entropy. Rollouts are of one prompt and leave the sampler no choice (top-p next to 0): upstream draws
+from a generator whose order depends on timing, shuffles prompts by chance, and takes them as they finish.
 """
 
 from pathlib import Path
@@ -12,19 +13,25 @@ from shadow import make_shadow, run_in_shadow
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_BOTH = {
-    "accelerator-device-calls.patch",
-    "optional-flash-attn.patch",
-    "skip-empty-optimizer-groups.patch",  # torch 2.10's schedulers
-    "adam-without-compiler.patch",
-    "collectives-on-cpu.patch",
-    "zero-learning-rate.patch",  # the same floor, reached by another rounding
-    "prompt-order-from-seed.patch",  # upstream's order is chance
+    "accelerator-device-calls.patch",  # upstream asks torch.cuda
+    "optional-flash-attn.patch",  # upstream imports it
+    "collectives-on-cpu.patch",  # DeepSpeed compiles for a process group; a single rank has nothing to add or gather
+    "adam-without-compiler.patch",  # and its Adam: that torch's is AdamW too shows tests/unit/test_optimizer.py
     "rotary-in-float32.patch",  # upstream's model is another one than its engine's
 }
 OPTIONS = ["--lora_rank", "0", "--top_p", "1e-6", "--actor_learning_rate", "1e-3", "--lr_warmup_ratio", "0"]
-OPTIONS += ["--n_samples_per_prompt", "8", "--advantage_estimator", "reinforce", "--vllm_sync_backend", "gloo"]
-OPTIONS += ["--max_samples", "3", "--rollout_batch_size", "1", "--micro_rollout_batch_size", "8"]
-OPTIONS += ["--train_batch_size", "8", "--micro_train_batch_size", "4"]
+OPTIONS += ["--max_samples", "1", "--num_episodes", "3", "--rollout_batch_size", "1", "--micro_rollout_batch_size", "8"]
+OPTIONS += ["--n_samples_per_prompt", "8", "--train_batch_size", "4", "--micro_train_batch_size", "2"]
+# Equal samples have no advantage over each other: the discount makes one of their places.
+OPTIONS += ["--advantage_estimator", "reinforce", "--gamma", "0.9", "--vllm_sync_backend", "gloo"]
+OPTIONS += ["--ref_num_gpus_per_node", "1", "--init_kl_coef", "0.01", "--use_kl_loss", "--kl_estimator", "k3"]
+OPTIONS += ["--entropy_loss_coef", "0.01"]
+REWARD = """
+import torch
+
+def reward_func(queries, prompts, labels):
+    return {"rewards": torch.tensor([float(len(query)) for query in queries])}
+"""
 
 
 def logged_steps(log: str) -> list[dict]:
@@ -42,21 +49,26 @@ def dense_checkpoint(tmp_path_factory):
 
 def test_patched_equals_pristine_bit_for_bit(dense_checkpoint, tmp_path):
     series = (ROOT / "patches" / "openrlhf-0.9.3" / "series").read_text().split()
+    assert set(series) >= IN_BOTH
     place, also = make_shadow(tmp_path / "pristine", {"openrlhf-0.9.3": set(series) - IN_BOTH})
     assert also == []
-    script = ["tests/stack/train_direct.py", str(tmp_path / "run"), str(dense_checkpoint), *OPTIONS]
+    (tmp_path / "reward.py").write_text(REWARD)
+    options = [*OPTIONS, "--remote_rm_url", str(tmp_path / "reward.py")]
+    script = ["tests/stack/train_direct.py", str(tmp_path / "run"), str(dense_checkpoint), *options]
     stock = run_in_shadow(place, script, timeout=1500)
     assert stock.returncode == 0, stock.stdout[-4000:]
     import direct
 
     gates = ["--rollout_seeds", "engine", "--head_dtype", "model"]
-    ours = direct.train(tmp_path / "ours", dense_checkpoint, *OPTIONS, *gates)
+    ours = direct.train(tmp_path / "ours", dense_checkpoint, *options, *gates)
     wanted, found = logged_steps(stock.stdout), logged_steps(ours)
     assert len(wanted) == len(found) == 3
     names = wanted[0].keys()
-    assert {"policy_loss", "reward", "response_length", "actor_lr", "ppo_kl", "return"} <= names
+    assert {"policy_loss", "kl", "entropy_loss", "reward", "response_length", "actor_lr", "return"} <= names
     for step, (expected, record) in enumerate(zip(wanted, found, strict=True)):
         differing = {name: (expected[name], record[name]) for name in names if expected[name] != record[name]}
         assert differing == {}, f"step {step + 1}"
-    assert "grad_norm" in found[0]
+        # Zeros would be equal whatever computes them.
+        assert record["grad_norm"] > 0 and expected["policy_loss"] != 0 and expected["ppo_kl"] != 0
+    assert wanted[-1]["kl"] != 0 and len({expected["policy_loss"] for expected in wanted}) == 3
     assert "grad_norm" not in wanted[0]

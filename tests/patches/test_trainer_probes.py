@@ -1,6 +1,7 @@
 """Probes of what takes a whole training to show fully: that the patched lines run; tests/stack has the rest."""
 
 import asyncio
+import inspect
 import json
 import os
 import types
@@ -247,6 +248,7 @@ def test_the_adapter_of_the_best_evaluation_is_kept(trainer, tmp_path):
     named = []
     for step in (0, 2, 4, 6, 8):
         trainer.evaluate(step, temperature=0.0, n_samples_per_prompt=1)
+        assert (tmp_path / "run" / "best.json").is_file()
         named.append(json.loads((tmp_path / "run" / "best.json").read_text()))
     assert [row["global_step"] for row in named] == [0, 2, 2, 2, 8]
     assert named[0]["checkpoint"] is None  # the base model
@@ -306,6 +308,7 @@ def test_the_actor_saves_where_it_is_told_to():
         args=types.SimpleNamespace(enable_ema=False, save_path="saved"), save_model=lambda *a: saved.append(a)
     )
     policy.save_model()
+    assert "save_path" in inspect.signature(policy.save_model).parameters
     policy.save_model(save_path="elsewhere")
     assert saved == [("actor", "tokenizer", "saved"), ("actor", "tokenizer", "elsewhere")]
 
@@ -401,4 +404,5 @@ def test_engines_answer_with_their_canary(monkeypatch):
 
     monkeypatch.setattr("rft.hooks.canary.shift", measured)
     actor = object.__new__(LLMRayActor.__ray_metadata__.modified_class)
+    assert hasattr(actor, "canary_shift")
     assert asyncio.run(actor.canary_shift()) == 0.5

@@ -37,7 +37,7 @@ def start(tmp_path):
     yield popen
     for process in started:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=300)
 
 
 def orphans(run_dir: Path) -> set[int]:
@@ -54,17 +54,17 @@ def test_orphans_end_with_their_launcher_and_no_other_run_is_touched(start, tmp_
     assert len(before) == 3
 
     done = start(f"{ORPHANS}\nrun false", mine)
-    assert done.wait(timeout=60) == 1
+    assert done.wait(timeout=300) == 1
     assert marked_processes(str(mine)) == []
 
     # A launch that is refused because the folder is taken must leave its owner alone.
     refused = start("begin_run", other)
-    assert refused.wait(timeout=60) == 1
+    assert refused.wait(timeout=300) == 1
     assert "the run directory is taken" in refused.stdout.read()
     assert orphans(other) == before
 
     neighbour.terminate()
-    assert neighbour.wait(timeout=60) == 143
+    assert neighbour.wait(timeout=300) == 143
     assert marked_processes(str(other)) == []
 
 
@@ -75,5 +75,5 @@ def test_a_signal_to_all_processes_of_the_launcher_ends_the_orphans_too(start, t
     while launcher.stdout.readline() != "ready\n":
         assert launcher.poll() is None
     os.killpg(launcher.pid, signal.SIGTERM)
-    assert launcher.wait(timeout=60) == 143
+    assert launcher.wait(timeout=300) == 143
     assert marked_processes(str(tmp_path / "run")) == []

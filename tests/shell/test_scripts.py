@@ -53,7 +53,7 @@ def dry_run(launcher, tmp_path, *arguments):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr
     assert files_under(checkout) == before, "a dry run must not touch anything"

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -96,10 +95,9 @@ def start_setup(checkout, path="", **environment):
 
 
 def setup(checkout, path="", **environment):
-    start = time.monotonic()
     process = start_setup(checkout, path, **environment)
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out, err, time.monotonic() - start
+    out, err = process.communicate(timeout=300)  # a hang, whatever the machine
+    return process.returncode, out, err
 
 
 def script(folder, name, text):
@@ -133,8 +131,8 @@ TOOLS = shlex.split("bash dirname basename date mkdir flock cat sha256sum df du 
 def test_no_python_311(checkout, tmp_path):
     path = only(tmp_path / "bin", *TOOLS)
     script(tmp_path / "bin", "python3", "[[ $1 != --version ]] || echo Python 3.9.2; exit 1")
-    code, _, err, seconds = setup(checkout, PATH=path)
-    assert code == 1 and seconds < 10
+    code, _, err = setup(checkout, PATH=path)
+    assert code == 1
     assert "no Python 3.11" in err and "Python 3.9.2" in err and "install python3.11" in err
     assert not (checkout / ".venv").exists()
 
@@ -142,15 +140,15 @@ def test_no_python_311(checkout, tmp_path):
 def test_a_shim_that_does_not_run_is_no_python(checkout, tmp_path):
     path = only(tmp_path / "bin", *TOOLS)
     script(tmp_path / "bin", "python3.11", "echo 'command not found' >&2; exit 127")
-    code, _, err, _ = setup(checkout, PATH=path)
+    code, _, err = setup(checkout, PATH=path)
     assert code == 1
     assert "no Python 3.11" in err and "no python3 on PATH" in err
 
 
 def test_a_disk_that_is_too_small(checkout, tmp_path):
     fake = script(tmp_path / "bin", "df", "printf 'Filesystem 1M Used Available Use%% On\\nx 9 8 1234 90%% /\\n'")
-    code, _, err, seconds = setup(checkout, path=str(fake))
-    assert code == 1 and seconds < 10
+    code, _, err = setup(checkout, path=str(fake))
+    assert code == 1
     assert "the disk is too small" in err and "1234 MB free" in err and "10000 MB" in err
     assert not (checkout / ".venv").exists()
 
@@ -158,8 +156,8 @@ def test_a_disk_that_is_too_small(checkout, tmp_path):
 def test_no_network_and_no_uv(checkout, tmp_path):
     path = only(tmp_path / "bin", *TOOLS)
     (tmp_path / "bin" / "python3.11").symlink_to(os.path.realpath(sys.executable))
-    code, _, err, seconds = setup(checkout, PATH=path)
-    assert code == 1 and seconds < 30
+    code, _, err = setup(checkout, PATH=path)
+    assert code == 1
     assert "uv could not be installed" in err and "check the network" in err
     assert not (checkout / ".venv").exists()
     assert not (checkout / ".tools/uv/bin/uv").exists()
@@ -169,8 +167,8 @@ def test_no_network_and_no_uv(checkout, tmp_path):
 def test_a_missing_wheel(checkout):
     with open(checkout / "requirements" / "cpu.txt", "a") as file:
         file.write(f"nowhere==1.0 --hash=sha256:{'0' * 64}\n")
-    code, _, err, seconds = setup(checkout)
-    assert code == 1 and seconds < 20
+    code, _, err = setup(checkout)
+    assert code == 1
     assert "the packages could not be installed" in err and "nowhere" in err
     assert not (checkout / ".venv/.rft-setup").exists()
     assert not (checkout / "patch-calls").exists()
@@ -181,24 +179,24 @@ def test_a_wheel_with_another_hash_is_refused(checkout):
     requirements = checkout / "requirements" / "cpu.txt"
     name = requirements.read_text().split()[0]
     requirements.write_text(f"{name} --hash=sha256:{'0' * 64}\n")
-    code, _, err, _ = setup(checkout)
+    code, _, err = setup(checkout)
     assert code == 1 and "Hash mismatch" in err
     assert not (checkout / ".venv/.rft-setup").exists()
 
 
 @needs_uv
 def test_install_then_nothing_to_do_then_a_changed_requirement(checkout):
-    code, out, err, _ = setup(checkout)
+    code, out, err = setup(checkout)
     assert code == 0, err
     assert modules(checkout) == {"first"} and patch_calls(checkout) == ["apply", "verify"]
     assert list(checkout.glob(".venv/lib/python3.11/site-packages/__pycache__/first.*.pyc")), "bytecode is compiled"
 
-    code, out, err, seconds = setup(checkout)
-    assert code == 0 and "installing" not in out and seconds < 5
+    code, out, err = setup(checkout)
+    assert code == 0 and "installing" not in out
     assert patch_calls(checkout) == ["verify"]
 
     add_requirement(checkout, "second")
-    code, out, err, _ = setup(checkout)
+    code, out, err = setup(checkout)
     assert code == 0 and "installing" in out
     assert modules(checkout) == {"first", "second"}
 
@@ -218,7 +216,7 @@ def test_a_damaged_stamp_is_repaired(checkout, stamp):
     assert setup(checkout)[0] == 0
     good = (checkout / ".venv/.rft-setup").read_text()
     (checkout / ".venv/.rft-setup").write_text(stamp)
-    code, out, err, _ = setup(checkout)
+    code, out, err = setup(checkout)
     assert code == 0 and "installing" in out, err
     assert (checkout / ".venv/.rft-setup").read_text() == good
 
@@ -227,7 +225,7 @@ def test_a_damaged_stamp_is_repaired(checkout, stamp):
 def test_a_checkout_that_moved_is_set_up_again(checkout):
     assert setup(checkout)[0] == 0
     moved = checkout.rename(checkout.with_name("moved"))
-    code, out, err, _ = setup(moved)
+    code, out, err = setup(moved)
     assert code == 0 and "installing" in out, err
 
 
@@ -242,7 +240,7 @@ def test_an_installation_that_was_killed_is_started_over(checkout, tmp_path):
     )
     assert setup(checkout, path=str(fake))[0] == -signal.SIGKILL
     assert (site / "half").exists() and not (checkout / ".venv/.rft-setup").exists()
-    code, _, err, _ = setup(checkout)
+    code, _, err = setup(checkout)
     assert code == 0, err
     assert modules(checkout) == {"first"} and not (site / "half").exists()
 
@@ -262,7 +260,7 @@ def test_an_interpreter_that_is_gone_is_replaced(checkout):
     python = checkout / ".venv/bin/python"
     python.unlink()
     python.symlink_to("/nowhere/python3.11")
-    code, _, err, _ = setup(checkout)
+    code, _, err = setup(checkout)
     assert code == 0, err
     assert modules(checkout) == {"first"}
 
@@ -270,7 +268,7 @@ def test_an_interpreter_that_is_gone_is_replaced(checkout):
 @needs_uv
 def test_two_at_once_install_once(checkout):
     both = [start_setup(checkout) for _ in range(2)]
-    results = [process.communicate(timeout=60) for process in both]
+    results = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0], results
     assert sum("installing" in out for out, _ in results) == 1
 

@@ -34,7 +34,7 @@ def server(tmp_path_factory):
     environment = {"PATH": os.environ["PATH"], "TMUX_TMPDIR": str(home / "tmux")}
     subprocess.run(["tmux", "kill-server"], env=environment, capture_output=True, check=False)
     process.terminate()
-    process.wait(timeout=60)
+    process.wait(timeout=300)
     if made:
         spare_sshd.PRIVILEGE_SEPARATION.rmdir()
 

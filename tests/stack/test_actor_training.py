@@ -64,6 +64,9 @@ def test_on_policy_ratio_is_one(checkpoint, tmp_path):
 
 
 def test_adapter_off_is_the_reference_model(checkpoint, tmp_path):
+    from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+
+    assert hasattr(PolicyModelActor.__ray_metadata__.modified_class, "reference_forward")
     run_ranks("actor_checks.py", 1, checkpoint, tmp_path / "seen", "reference")
     seen = load_file(tmp_path / "seen")
     for moment in ("before", "after"):

@@ -76,11 +76,14 @@ def test_cpu_linear_serves_changed_weights(monkeypatch):
 
 
 def test_rows_of_linear_layers_do_not_depend_on_the_batch(monkeypatch):
-    """With the switch that --full_determinism sets; without it a row rounds otherwise beside others."""
+    """With the switch that --full_determinism sets: each output is the exact sum, rounded once, whatever else is there.
+
+    Without it a row may round otherwise beside others. Whether one does depends on the CPU's kernels and on chance, but
+    a float32 sum of 2048 products is not exact in some of 262,144 outputs on any machine.
+    """
     from vllm.model_executor.layers.utils import cpu_unquantized_gemm, dispatch_cpu_unquantized_gemm
 
     torch.manual_seed(0)
-    # Large: of 24,576 outputs (512 to 384) one to four round otherwise without the switch, and now and then none.
     layer = torch.nn.Linear(2048, 4096).bfloat16().requires_grad_(False)
     inputs = torch.randn(64, 2048).bfloat16()
     monkeypatch.setenv("RFT_BATCH_INVARIANT_CPU", "1")
@@ -89,6 +92,8 @@ def test_rows_of_linear_layers_do_not_depend_on_the_batch(monkeypatch):
     alone = [cpu_unquantized_gemm(layer, row, layer.weight, layer.bias) for row in inputs.split(1)]
     assert together.dtype == torch.bfloat16
     assert torch.equal(torch.cat(alone), together)
+    exact = inputs.double() @ layer.weight.double().T + layer.bias.double()
+    assert torch.equal(exact.bfloat16(), together)
 
 
 def test_engine_serves_changed_weights(engine):
@@ -109,13 +114,14 @@ def test_engine_serves_changed_weights(engine):
 
 def test_weight_that_comes_as_bytes_is_loaded_and_sharded(engine, checkpoint):
     """What `--vllm_sync_with_ray` sends; and bytes that do not fill the shape are refused."""
-    name = "model.layers.0.self_attn.o_proj.weight"
+    method, name = "update_weight_from_ray_ref", "model.layers.0.self_attn.o_proj.weight"
+    assert all(engine.collective_rpc(lambda worker: hasattr(worker, method)))
     stored = load_file(checkpoint / "model.safetensors")[name]
     changed = (stored.float() * 2).to(stored.dtype)
 
     def send(weight: torch.Tensor, shape=stored.shape) -> None:
         payload = weight.flatten().view(torch.uint8).numpy().tobytes()
-        engine.collective_rpc("update_weight_from_ray_ref", args=(name, weight.dtype, tuple(shape), payload))
+        engine.collective_rpc(method, args=(name, weight.dtype, tuple(shape), payload))
 
     def served() -> list[torch.Tensor]:
         return engine.collective_rpc(
@@ -145,7 +151,9 @@ def test_seeded_requests_survive_prompts_in_pieces(engine):
 
     together = tokens(0, 1, 2, 3)
     assert len({tuple(sample) for sample in together}) == 4
-    assert [tokens(n)[0] for n in range(4)] == together
+    # A draw too many changes nearly every token; rounding, which depends on the batch, turns one and what follows it.
+    alone = [tokens(n)[0] for n in range(4)]
+    assert sum(a == b for pair in zip(alone, together, strict=True) for a, b in zip(*pair, strict=True)) > 16
 
 
 def test_engine_listens_on_the_loopback_only(engine):

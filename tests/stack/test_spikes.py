@@ -67,6 +67,7 @@ def test_recording_leaves_training_the_same_bit_for_bit(runs):
 def test_bundle_holds_the_adapter_from_before_the_step_bit_for_bit(runs):
     snapshots = load_file(runs.recorded / "adapters.safetensors")  # micro-batch.optimizer-steps-so-far.name
     for step in range(1, STEPS + 1):
+        assert runs.bundle(step).is_dir()
         saved = load_file(runs.bundle(step) / "adapter" / "adapter_model.safetensors")
         micro = 2 * (step - 1)  # the first of the step's two micro-batches
         wanted = {k.split(".", 2)[2]: v for k, v in snapshots.items() if k.startswith(f"{micro}.{step - 1}.")}

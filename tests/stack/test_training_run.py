@@ -9,10 +9,10 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import float32_truth
 import pytest
 import torch
 from listeners import is_beyond, listening
-from peft import PeftModel
 from safetensors.torch import load_file
 
 from rft.adapters import base_model_of, read_adapter
@@ -21,7 +21,6 @@ from rft.evaluation import read_problems
 from rft.hooks.metrics import TRAINING_FILE
 from rft.runs.memory import marked_processes
 from rft.runs.metrics import read_jsonl
-from rft.tiny.checkpoint import load_dequantized
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,9 +110,8 @@ def test_evaluation_in_the_loop_agrees_with_the_one_of_the_saved_adapter(run_dir
     loop = json.loads((run_dir / "result.json").read_text())["loop"]
     assert loop["problems"] == 256, "the whole held-out set, whatever --max_samples"
     differences = [text for text in loop["differences"] if "not evaluated in training" not in text]
-    # Greedy, on the same weights: only where a batch rounds otherwise may a token differ.
-    assert len(differences) <= 0.02 * loop["problems"], differences
     assert all(": other responses, from character" in text for text in differences)
+    float32_truth.assert_only_rounding_parts_evaluations(run_dir, STEPS)
 
 
 def test_metrics_reach_the_jsonl_file(run_dir):
@@ -148,15 +146,22 @@ def test_every_metric_is_documented_with_unit_source_and_range(run_dir):
     assert documented - written - optional == set()
 
 
+def steps_with(run_dir: Path, *names: str) -> list[dict]:
+    """The metrics of each step, which must have these."""
+    records = read_jsonl(run_dir / TRAINING_FILE)
+    assert [name for record in records for name in names if name not in record] == []
+    return records
+
+
 def test_mismatch_between_rollout_and_trainer_is_always_measured(run_dir):
-    for record in read_jsonl(run_dir / TRAINING_FILE):
+    for record in steps_with(run_dir, "mismatch_abs_mean", "mismatch_abs_p99", "mismatch_kl"):
         assert 0 < record["mismatch_abs_mean"] < 0.02  # the same weights, two implementations in bf16
         assert record["mismatch_abs_mean"] < record["mismatch_abs_p99"] < 0.2
         assert 0 <= record["mismatch_kl"] < 1e-3
 
 
 def test_step_metrics_are_measured(run_dir):
-    for record in read_jsonl(run_dir / TRAINING_FILE):
+    for record in steps_with(run_dir, "grad_norm_max", "advantage_min", "entropy_p10", "log_ratio_min", "ratio_max"):
         assert record["grad_norm_max"] >= record["grad_norm"] > 0
         assert record["advantage_min"] < record["advantage_mean"] < record["advantage_max"]
         assert record["entropy_p10"] <= record["entropy_mean"]
@@ -166,17 +171,17 @@ def test_step_metrics_are_measured(run_dir):
 
 
 def test_rewards_by_group_and_phase_times_are_measured(run_dir):
-    for record in read_jsonl(run_dir / TRAINING_FILE):
+    for record in steps_with(run_dir, "reward_mean", "group_mixed_share", "time_rollout_seconds", "time_step_seconds"):
         assert record["reward_mean"] == pytest.approx(record["reward"])
         assert 0 < record["group_mixed_share"] == pytest.approx(1 - record["group_zero_variance_share"])
         assert record["high_reward_but_wrong"] == 0
         phases = [record[f"time_{phase}_seconds"] for phase in ("rollout", "experience", "train", "sync")]
         assert min(phases) > 0
-        assert sum(phases) <= record["time_step_seconds"] < sum(phases) + 5
+        assert sum(phases) <= record["time_step_seconds"] < 2 * sum(phases)
 
 
 def test_samples_of_saved_steps_can_be_read(run_dir):
-    files = sorted(path.name for path in (run_dir / "samples").iterdir())
+    files = sorted(path.name for path in (run_dir / "samples").glob("*"))
     assert files == ["eval_samples_step0.jsonl", f"eval_samples_step{STEPS}.jsonl", "samples_step2.jsonl"]
     samples = read_jsonl(run_dir / "samples" / "samples_step2.jsonl")
     assert len(samples) == PROMPTS_A_STEP * 8
@@ -291,29 +296,38 @@ def test_engine_in_training_held_the_adapter_that_was_saved(run_dir, trained_eng
 
 
 def test_greedy_tokens_match_the_peft_model(run_dir, trained_engine):
+    """The engine chooses as the PEFT model does in float32, and is as near to it as the PEFT model in bf16."""
     from vllm import SamplingParams
 
-    base = base_model_of(run_dir / "adapter")
-    sync_engine(trained_engine, *read_adapter(run_dir / "adapter"))
-    model = PeftModel.from_pretrained(load_dequantized(Path(base)), str(run_dir / "adapter")).to(torch.bfloat16).eval()
+    adapter = run_dir / "adapter"
+    sync_engine(trained_engine, *read_adapter(adapter))
     tokenizer = trained_engine.get_tokenizer()
-    problems = read_problems(run_dir / "data" / "heldout.jsonl")[:48]
     prompts = [
         tokenizer.apply_chat_template(p["input"], add_generation_prompt=True, return_dict=True)["input_ids"]
-        for p in problems
+        for p in read_problems(run_dir / "data" / "heldout.jsonl")[:48]
     ]
-    params = SamplingParams(temperature=0, max_tokens=64)
+    params = SamplingParams(temperature=0, max_tokens=64, logprobs=0)
     outputs = trained_engine.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
-    checked, ties = 0, 0
-    for prompt, output in zip(prompts, outputs, strict=True):
-        completion = list(output.outputs[0].token_ids)
-        with torch.no_grad():
-            logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1].float()
-        best, chosen = logits.max(-1).values, logits[range(len(completion)), completion]
-        # Two bf16 implementations may break a tie differently: one bf16 step of the logit is a tie.
-        tolerance = 2**-7 * best.abs().clamp(min=1)
-        assert torch.all(best - chosen <= tolerance)
-        checked += len(completion)
-        ties += int((logits.argmax(-1) != torch.tensor(completion)).sum())
-    assert checked > 48 * 10
-    assert ties / checked < 0.005
+    samples = [(p, list(output.outputs[0].token_ids)) for p, output in zip(prompts, outputs, strict=True)]
+    tokens = torch.tensor([token for _, completion in samples for token in completion])
+    served = [
+        place[token].logprob
+        for (_, completion), output in zip(samples, outputs, strict=True)
+        for token, place in zip(completion, output.outputs[0].logprobs, strict=True)
+    ]
+    known = float32_truth.truth(adapter, samples)
+    turned = known.best != tokens
+    error = (torch.tensor(served, dtype=torch.float64) - known.log_prob).abs().mean().item()
+    print(f"{int(turned.sum())} of {len(tokens)} tokens turned, at most {known.most_turned():.1f}")
+    print(f"mean error of a log-probability {error:.2g} nats, at most {known.farthest():.2g}")
+    assert not (turned & known.decided()).any()
+    assert turned.sum() <= known.most_turned()
+    assert error <= known.farthest()
+
+    # Both bounds see a model that is another one: here without YaRN's scaling of the attention.
+    other = float32_truth.load(adapter, torch.float32)
+    other.base_model.model.model.rotary_emb.attention_scaling = 1.0
+    logits = [float32_truth.logits(other, *sample) for sample in samples]
+    assert ((torch.cat(logits).argmax(-1) != tokens) & known.decided()).any()
+    seen = torch.cat([float32_truth.chosen(z, completion) for z, (_, completion) in zip(logits, samples, strict=True)])
+    assert (seen - known.log_prob).abs().mean() > known.farthest()
