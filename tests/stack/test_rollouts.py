@@ -127,9 +127,9 @@ def test_groups_that_passed_the_filter_are_rolled_out_when_the_data_ends(engines
     from openrlhf.utils.deepspeed import DeepspeedStrategy
     from transformers import AutoTokenizer
 
-    long = "9 + " * 15
+    long = "9 + " * 25
     prompts = [f"{long}{n}" if n in (1, 4) else f"{n}" for n in range(6)]
-    changes = {"rollout_batch_size": 4, "dynamic_filtering": True, "dynamic_filtering_reward_range": (55, 1e9)}
+    changes = {"rollout_batch_size": 4, "dynamic_filtering": True, "dynamic_filtering_reward_range": (100, 1e9)}
     args = types.SimpleNamespace(param_dtype="bf16", **(ARGS | changes))
     rows = [("tiny", prompt, "1") for prompt in prompts]
     loader = DeepspeedStrategy(seed=0, args=args).setup_dataloader(
