@@ -136,7 +136,7 @@ def test_groups_that_passed_the_filter_are_rolled_out_when_the_data_ends(engines
         rows, 1, False, False, lambda items: tuple(map(list, zip(*items, strict=True)))
     )
     strategy, tokenizer = types.SimpleNamespace(args=args), AutoTokenizer.from_pretrained(checkpoint)
-    generator = SamplesGenerator(strategy, loader, None, tokenizer, engines)
+    generator = SamplesGenerator(strategy, loader, None, tokenizer, engines[:1])
     lengths = {"prompt_max_len": 128, "max_new_tokens": 8}
     experiences, rate, consumed, exhausted = generator.generate_samples(global_step=0, **lengths)
     kept = [experience.prompts[0] for experience in experiences]
