@@ -127,16 +127,16 @@ def test_groups_that_passed_the_filter_are_rolled_out_when_the_data_ends(engines
     from openrlhf.utils.deepspeed import DeepspeedStrategy
     from transformers import AutoTokenizer
 
-    long = "9 + " * 15
+    long = "9 + " * 25
     prompts = [f"{long}{n}" if n in (1, 4) else f"{n}" for n in range(6)]
-    changes = {"rollout_batch_size": 4, "dynamic_filtering": True, "dynamic_filtering_reward_range": (55, 1e9)}
+    changes = {"rollout_batch_size": 4, "dynamic_filtering": True, "dynamic_filtering_reward_range": (100, 1e9)}
     args = types.SimpleNamespace(param_dtype="bf16", **(ARGS | changes))
     rows = [("tiny", prompt, "1") for prompt in prompts]
     loader = DeepspeedStrategy(seed=0, args=args).setup_dataloader(
         rows, 1, False, False, lambda items: tuple(map(list, zip(*items, strict=True)))
     )
     strategy, tokenizer = types.SimpleNamespace(args=args), AutoTokenizer.from_pretrained(checkpoint)
-    generator = SamplesGenerator(strategy, loader, None, tokenizer, engines)
+    generator = SamplesGenerator(strategy, loader, None, tokenizer, engines[:1])
     lengths = {"prompt_max_len": 128, "max_new_tokens": 8}
     experiences, rate, consumed, exhausted = generator.generate_samples(global_step=0, **lengths)
     kept = [experience.prompts[0] for experience in experiences]
