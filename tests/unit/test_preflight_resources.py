@@ -168,19 +168,19 @@ def test_actor_estimate_is_the_measured_peak():
 def test_host_memory(monkeypatch):
     monkeypatch.delenv("DS_ACCELERATOR")
     args = options(EIGHT_GPUS)
-    refused(memory.check_host_memory(args, CONFIG_20B, 45 * 10**9), "about 45.3 GB", "more memory")
+    refused(memory.check_host_memory(args, CONFIG_20B, 46 * 10**9), "about 46.5 GB", "more memory")
     assert verdicts(memory.check_host_memory(args, CONFIG_20B, 500 * 10**9)) == {GO}
     assert verdicts(memory.check_host_memory(options(), {**CONFIG_20B, "num_hidden_layers": 0})) == {GO}
 
 
 def test_one_model_of_host_memory_is_wanted_a_node(monkeypatch):
-    """Rank 0's, and for every other rank the tensor that is being cut: the 1.16 GB of an embedding at 20b."""
+    """Rank 0's, and for every rank the tensor that it is at work on: the 1.16 GB of an embedding at 20b."""
     monkeypatch.delenv("DS_ACCELERATOR")
     one, four, eight = (
         memory.host_bytes(options(f"{EIGHT_GPUS} --actor_num_gpus_per_node {ranks}"), CONFIG_20B) for ranks in (1, 4, 8)
     )
-    assert one == 2 * model.parameters(CONFIG_20B)
     largest = 2 * 201088 * 2880
+    assert one == 2 * model.parameters(CONFIG_20B) + largest
     assert (four - one, eight - one) == (3 * largest, 7 * largest)
     with_reference = options(f"{EIGHT_GPUS} --init_kl_coef 0.1 --separate_reference_model")
     assert memory.host_bytes(with_reference, CONFIG_20B) == 2 * four
@@ -192,7 +192,7 @@ def test_offloaded_parameters_are_pinned_in_powers_of_two(monkeypatch):
     two_nodes = options(f"{EIGHT_GPUS} --offload --actor_num_nodes 2 --lora_rank 64")
     assert memory.host_bytes(two_nodes, CONFIG_120B) > memory.pinned_bytes(CONFIG_120B, 8) / 2
     offloaded = memory.host_bytes(options(f"{EIGHT_GPUS} --offload"), CONFIG_120B)
-    assert 234e9 < memory.pinned_bytes(CONFIG_120B, 4) < 240e9 < offloaded < 250e9
+    assert 234e9 < memory.pinned_bytes(CONFIG_120B, 4) < 240e9 < offloaded < 251e9
 
 
 def test_the_engine_s_copies_of_adapted_weights_count(tmp_path):

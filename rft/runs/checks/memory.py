@@ -144,13 +144,13 @@ def judged(role: str, need: float, free: float, repair: str, more: str = "") -> 
 def host_bytes(args: Namespace, config: dict) -> float:
     """Peak of the host memory of one node, the one of rank 0, while models are loaded and, with offloading, afterwards.
 
-    Of an MXFP4 checkpoint under ZeRO-3 rank 0 holds one whole bf16 model, which shrinks as the partitions grow; every
-    other rank of the node holds the tensor that is being cut (`rft.hooks.mxfp4`). A second, reference model is loaded
-    at the same time.
+    Of an MXFP4 checkpoint under ZeRO-3 rank 0 holds one whole bf16 model, which shrinks as the partitions grow, and
+    for a moment a tensor twice as it is dequantised; every other rank of the node holds the tensor that is being cut
+    (`rft.hooks.mxfp4`). A second, reference model is loaded at the same time.
     """
     models = 2 if args.own_reference else 1
-    others = (args.actor_num_gpus_per_node - 1) * 2 * max(tensor_sizes(config))
-    loading = models * (2 * parameters(config) + (others if args.zero_stage == 3 else 0))
+    at_work = args.actor_num_gpus_per_node * 2 * max(tensor_sizes(config))
+    loading = models * (2 * parameters(config) + (at_work if args.zero_stage == 3 else 0))
     states = OPTIMIZER_BYTES * trained_parameters(args, config) if args.adam_offload else 0
     resident = (pinned_bytes(config, args.actors) / args.actor_num_nodes if args.offload else 0) + states
     on_cpu = os.environ.get("DS_ACCELERATOR") == "cpu"
