@@ -108,14 +108,14 @@ def measure(case: dict, work: Path, publish) -> None:
         "syncs": [],
     }
     trainer.step_adapter(actor, 0, first_update=LEARNING_RATE)
-    first = sync(actor, [engine])
+    first = sync(actor, [engine], case["serving"])
     shares = ("sync_kept_share", "sync_output_kept_share", "adapter_output_kept_share")
     result["first_update"] = {name: first[name] for name in shares if name in first}
     log(f"one update of {LEARNING_RATE:g}: {result['first_update']}")
     for step in range(1, WARM_UP + MEASURED + 1):
         trainer.step_adapter(actor, step)
         begin = time.perf_counter()
-        metrics = sync(actor, [engine])
+        metrics = sync(actor, [engine], case["serving"])
         seconds = time.perf_counter() - begin
         if step <= WARM_UP:
             log(f"warm-up sync {step}: {seconds:.4f} s")

@@ -68,6 +68,7 @@ evaluate() {
     rank=$(option --lora_rank)
     more+=(--lora-rank "${rank:-0}") # the same engine before and after
     [[ $(option --lora_serving) != merged ]] || more+=(--serve merged)
+    [[ $(option --head_dtype) != model ]] || more+=(--head-dtype model)
     [[ -z $EVAL_REFERENCE ]] || more+=(--reference "$EVAL_REFERENCE")
     [[ " ${COMMAND[*]} " != *" --trust_remote_code "* ]] || more+=(--trust-remote-code)
     run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" "${more[@]}" \

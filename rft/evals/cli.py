@@ -39,6 +39,9 @@ def add_sampling_options(parser: argparse.ArgumentParser, mode: str = "greedy_pa
         help="adapters as the trainer's --lora_serving does, or by vLLM's own LoRA (native)",
     )
     parser.add_argument(
+        "--head-dtype", choices=("float32", "model"), default="float32", help="of logits, as the trainer's --head_dtype"
+    )
+    parser.add_argument(
         "--lora-rank",
         type=int,
         default=0,
@@ -83,7 +86,7 @@ def settings(args: argparse.Namespace, **more):
             raise ValueError(f"--system-prompt: found no file {file}; wanted a text file, or the text itself")
         system_prompt = file.read_text(encoding="utf-8")
     same = ("mode", "samples", "temperature", "top_p", "seed", "max_tokens", "max_prompt_tokens", "reasoning_effort")
-    same += ("cache", "tensor_parallel_size", "lora_rank")
+    same += ("cache", "tensor_parallel_size", "lora_rank", "head_dtype")
     return Settings(
         **{name: getattr(args, name) for name in same},
         system_prompt=system_prompt,

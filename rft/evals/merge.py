@@ -97,7 +97,7 @@ def _compare(model: Model, directory: Path, prompts: list[list[int]], settings) 
     server = Server(
         longest,
         {model.base: prompts, directory: prompts},
-        {model.base: adapter_room([model], model.base, settings.serving)},
+        {model.base: adapter_room([model], model.base, settings.serving), directory: {}},
         settings.serving,
         settings.reference,
         settings.tensor_parallel_size,

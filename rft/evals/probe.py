@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from rft.hooks import rotary
+from rft.hooks import float32_head, rotary
 from rft.hooks.remote_code import trusted
 
 PROMPTS, CONTINUATION, PROMPT_TOKENS = 4, 32, 1024
@@ -56,6 +56,7 @@ def load_reference(base: Path, device: str):
     model = AutoModelForCausalLM.from_pretrained(
         base, attn_implementation="eager", torch_dtype=torch.bfloat16, trust_remote_code=trusted(), **options
     )
+    float32_head.install(model)
     # transformers keeps norms in float32, and the trainer does not.
     return rotary.cast(model, device, torch.bfloat16).eval()
 

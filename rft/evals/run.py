@@ -44,6 +44,7 @@ class Settings:
     reasoning_effort: str | None = None
     cache: Path | None = None
     serving: str = "exact"  # of adapters: exact, merged, or native (vLLM's own LoRA)
+    head_dtype: str = "float32"  # of the engine's logits, or model
     lora_rank: int = 0  # least room for adapters in an engine that serves them exactly
     reference: str | None = "cpu"
     tensor_parallel_size: int = 1
@@ -150,6 +151,7 @@ def identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
         "base": content(model.base),
         "adapter": adapter_digest(model.path) if adapter else None,
         "serving": settings.serving if adapter else None,
+        "head_dtype": settings.head_dtype,
         "engine": {
             "versions": {d.metadata["Name"]: d.version for d in map(_distribution, DISTRIBUTIONS) if d},
             "tree_ids": tree_ids,
@@ -206,7 +208,7 @@ def _draw_missing(streams: dict, prompts: dict, samples: int, settings: Settings
     server = Server(
         settings.max_prompt_tokens + settings.max_tokens,
         {base: [prompt.tokens for prompt in list(rendered.values())[:8]] for base, rendered in needed.items()},
-        rooms,
+        {base: {**room, "head_dtype": settings.head_dtype} for base, room in rooms.items()},
         settings.serving,
         settings.reference,
         settings.tensor_parallel_size,

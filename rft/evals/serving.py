@@ -14,7 +14,8 @@ class Server:
     Args:
         max_model_len: prompt plus completion, tokens.
         prompts: for each base checkpoint, token lists for the probe.
-        rooms: for each base checkpoint, the room for adapters that its engine has, see `rft.evals.models.adapter_room`.
+        options: for each base checkpoint, further options of `rft.engine.open_engine`: `head_dtype`, and the room for
+            adapters (`rft.evals.models.adapter_room`).
         serving: how adapters are served: `exact`, `merged` or `native` (vLLM's own LoRA).
         reference: device of the PEFT model that the probe compares with; None leaves that check out.
         tensor_parallel_size: ranks of the engine.
@@ -24,12 +25,12 @@ class Server:
         self,
         max_model_len: int,
         prompts: dict[Path, list[list[int]]],
-        rooms: dict[Path, dict] | None = None,
+        options: dict[Path, dict] | None = None,
         serving: str = "exact",
         reference: str | None = "cpu",
         tensor_parallel_size: int = 1,
     ) -> None:
-        self.max_model_len, self.prompts, self.rooms, self.serving = max_model_len, prompts, rooms or {}, serving
+        self.max_model_len, self.prompts, self.options, self.serving = max_model_len, prompts, options or {}, serving
         self.native = serving == "native"
         self.reference, self.tensor_parallel_size = reference, tensor_parallel_size
         self.llm = self.base = self.adapter = self.names = self.model = None
@@ -71,7 +72,7 @@ class Server:
         from rft.engine import open_engine
         from rft.served import backends
 
-        options = {"enable_lora": True, "max_lora_rank": 64} if self.native else self.rooms.get(base, {})
+        options = self.options.get(base, {}) | ({"enable_lora": True, "max_lora_rank": 64} if self.native else {})
         self.llm = open_engine(str(base), self.max_model_len + 2, self.tensor_parallel_size, **options)
         self.base = base
         self.backends = {"backends": self.llm.collective_rpc(backends)[0]}

@@ -44,7 +44,7 @@ def read(place: dict) -> memoryview | None:
     if not _holds(memory, place):
         _mapped.pop(path, None)
         try:
-            file = os.open(path, os.O_RDONLY)
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # another machine may have a pipe there, and wait
         except OSError:
             return None
         try:

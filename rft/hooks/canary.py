@@ -8,8 +8,8 @@ import asyncio
 import statistics
 
 PROMPT_TOKENS = 32
-# Share of the probed outputs that moved from which an update that moves no log-probability is an error, not rounding:
-# of the some 24,000 outputs that make the canary's own in a tiny model, 24 then differ.
+# Share of the probed layer outputs that moved. From here on an update that moves no log-probability is an error, not
+# rounding: even a tiny model computes the canary's log-probabilities from 24,000 such outputs, so that some 24 moved.
 VISIBLE = 1e-3
 LOUD = 0.5  # the same on an engine with noise, which is itself a rounding of some outputs: an update must be larger
 MEASUREMENTS = 16  # of the base model, and of an adapter that looks wrong on an engine with noise

@@ -14,7 +14,8 @@ def build(head_dtype: str, rank: int = 0, modules: list[str] | None = None) -> d
         rank: largest LoRA rank to make room for, see `rft.hooks.lora_exact_engine`; 0: adapters are merged.
         modules: the adapted layers' names as PEFT has them.
     """
-    lora = {"rank": rank, "modules": sorted(modules)} if rank else None
+    # PEFT matches the end of a layer's name, as in self_attn.q_proj; in the engine the last part decides.
+    lora = {"rank": rank, "modules": sorted({name.rpartition(".")[2] for name in modules})} if rank else None
     return {KEY: {"head_dtype": head_dtype, "lora": lora}}
 
 

@@ -10,20 +10,21 @@ product adds base and adapter in float32 and rounds once. The engine computes th
 import torch
 from deepspeed.utils import set_z3_leaf_module
 from peft.tuners import lora
-from torch.nn import functional
 
 from rft.hooks.kept_share import KeptShare, probe_inputs
 
 
 class _OneRounding(torch.autograd.Function):
-    """See `exact_linear`. Saves x and the r inputs beside it; W and B are widened again in the backward pass."""
+    """`exact_linear` of (tokens, in). Saves x and the r inputs beside it; W and B are widened again going backward."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, a, b, scaling):
-        beside = functional.linear(x, a * scaling)
+        beside = x @ (a * scaling).T
         ctx.save_for_backward(x, beside, weight, a, b)
         ctx.scaling = scaling
-        return functional.linear(torch.cat((x, beside), -1), torch.cat((weight, b), 1), bias)
+        x, widened = torch.cat((x, beside), 1), torch.cat((weight, b), 1).T
+        # By name, and in two dimensions: `zero.Init` replaces `functional.linear`, and rounds before it adds the bias.
+        return x @ widened if bias is None else torch.addmm(bias, x, widened)
 
     @staticmethod
     def backward(ctx, grad):
@@ -31,10 +32,8 @@ class _OneRounding(torch.autograd.Function):
         grad_beside = grad @ b
         # The same widening the other way: the gradients of base and adapter are added before they are rounded.
         widened = torch.cat((weight, a * ctx.scaling), 0)
-        grad_x = torch.cat((grad, grad_beside), -1) @ widened if ctx.needs_input_grad[0] else None
-        grad_a = (grad_beside.flatten(0, -2).T @ x.flatten(0, -2)) * ctx.scaling
-        grad_b = grad.flatten(0, -2).T @ beside.flatten(0, -2)
-        return grad_x, None, None, grad_a, grad_b, None
+        grad_x = torch.cat((grad, grad_beside), 1) @ widened if ctx.needs_input_grad[0] else None
+        return grad_x, None, None, (grad_beside.T @ x) * ctx.scaling, grad.T @ beside, None
 
 
 def exact_linear(
@@ -58,7 +57,8 @@ def exact_linear(
     """
     if weight.requires_grad:
         raise ValueError("an exact LoRA layer trains its adapter only; found a base weight that requires a gradient")
-    return _OneRounding.apply(x, weight, bias, a.to(weight.dtype), b.to(weight.dtype), scaling)
+    a, b = a.to(weight.dtype), b.to(weight.dtype)
+    return _OneRounding.apply(x.flatten(0, -2), weight, bias, a, b, scaling).view(*x.shape[:-1], -1)
 
 
 class ExactLinear(lora.Linear):
@@ -75,17 +75,23 @@ class ExactLinear(lora.Linear):
         return exact_linear(x, self.base_layer.weight, self.base_layer.bias, *matrices, self.scaling[name])
 
 
-def install(model: torch.nn.Module) -> int:
-    """Give every LoRA layer of a PEFT model the forward pass with one rounding; the number of layers that got it.
+def install(model: torch.nn.Module) -> None:
+    """Give every LoRA layer of a PEFT model the forward pass with one rounding; say how many could not get it.
 
     Left alone is what the formula does not cover: a quantised base layer, LoRA dropout (the engine has none), DoRA.
     The layer becomes a ZeRO-3 leaf, gathered whole: its forward pass reads the parameters of the layers inside it.
     """
-    found = [m for m in model.modules() if type(m) is lora.Linear and _is_plain(m)]
-    for layer in found:
+    layers = [m for m in model.modules() if isinstance(m, lora.LoraLayer)]
+    plain = [m for m in layers if type(m) is lora.Linear and _is_plain(m)]
+    for layer in plain:
         layer.__class__ = ExactLinear
         set_z3_leaf_module(layer, True)
-    return len(found)
+    if len(plain) < len(layers):
+        print(
+            f"LoRA: {len(layers) - len(plain)} of {len(layers)} layers keep PEFT's forward pass, which loses small "
+            "updates (a quantised base, dropout or DoRA)",
+            flush=True,
+        )
 
 
 def _is_plain(layer: lora.Linear) -> bool:

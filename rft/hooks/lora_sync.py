@@ -71,14 +71,14 @@ def pack_adapter(adapted: list[tuple[str, torch.nn.Module]], version: int) -> tu
     return build_manifest(layers, packed.dtype, version), buffer.copy_(packed)
 
 
-def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list) -> dict[str, float] | None:
-    """Let every vLLM worker serve the adapter as it is now. Call on every rank.
+def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list, serving: str) -> dict[str, float] | None:
+    """Let every vLLM worker serve the adapter as it is now, `exact` or `merged`. Call on every rank.
 
     Returns:
         On rank 0 the metrics of the sync (see `receipt_metrics`), on the others None.
 
     Raises:
-        ValueError: a worker refused the adapter, or the workers' receipts disagree.
+        ValueError: a worker refused the adapter, serves it otherwise, or the workers' receipts disagree.
     """
     model, marks = engine.module, [time.perf_counter()]
     layers = lora_layers(model)  # on every rank: one that raised alone would leave the others in the barrier
@@ -99,7 +99,7 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list) -> dict[str, flo
     if torch.distributed.get_rank() == 0:
         per_engine = ray.get(answers)
         marks.append(time.perf_counter())
-        compare_receipts(manifest, per_engine)
+        compare_receipts(manifest, per_engine, serving)
         metrics = receipt_metrics(per_engine, marks)
         if kept is not None:
             metrics["adapter_output_kept_share"] = kept
@@ -107,15 +107,21 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list) -> dict[str, flo
     return metrics
 
 
-def compare_receipts(manifest: dict, per_engine: list[list[dict]]) -> None:
+def compare_receipts(manifest: dict, per_engine: list[list[dict]], serving: str) -> None:
     """Check the receipts of every engine (outer) and tensor-parallel rank (inner) against the manifest and each other.
 
     Raises:
-        ValueError: a version or count differs from the manifest's, or two engines hold different weights.
+        ValueError: an engine serves in another way than `serving`, a version or count differs from the manifest's, or
+            two engines hold different weights.
     """
     for index, receipts in enumerate(per_engine):
         for receipt, first in zip(receipts, per_engine[0], strict=True):
             where = f"engine {index}, tensor-parallel rank {receipt['tp_rank']}"
+            if receipt["serving"] != serving:
+                raise ValueError(
+                    f"LoRA sync: {where} serves the adapter {receipt['serving']}, wanted {serving}; verify the patches "
+                    "of its node (bash apply_patches.sh verify --ray)"
+                )
             found = (receipt["version"], receipt["layers"])
             wanted = (manifest["version"], len(manifest["layers"]))
             if found != wanted:

@@ -62,7 +62,8 @@ def apply_lora(worker, manifest: dict, payload: bytes | dict) -> dict:
         The receipt, or `{"unmapped": True}` where the payload's memory is not this machine's:
         `version`, `layers`, `tp_rank`, `serving` (`exact` or `merged`), `seconds` by phase,
         `checksum`: of the adapted layers, base and adapter;
-        `kept_share`: of the update in the weights, 1 where A and B are served as they came; None for a zero update;
+        `kept_share`: of the update in the weights, 1 where A and B are served as they are, in the engine's dtype; None
+        for a zero update;
         `output_kept_share`, `output_moved_share`: in the layers' outputs, see `rft.hooks.kept_share`;
         `changed_share`: of the elements that hold the adapter, those that differ from the base's.
 

@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--lora_serving",
         choices=["exact", "merged"],
         default="exact",
-        help="exact (default): the engine holds A and B beside its weights and rounds once, so no update is lost; "
+        help="exact (default): the engine holds A and B beside its weights and rounds once, so no update of B is lost; "
         "merged: bf16(W + s·B·A), which keeps no update below half an ulp (docs/numerics.md)",
     )
     group.add_argument(

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from rft.hooks.canary import VISIBLE
+from rft.hooks.canary import LOUD
 from rft.runs.healthy import HEALTHY
 from rft.runs.verdict import Verdict, column, graded, latest, mean, trend
 
@@ -89,9 +89,12 @@ def dropped_sync(training, evaluations, facts) -> Verdict | None:
 
 
 def _visible(step: dict) -> bool:
-    """Whether a step's update was large enough to move the canary; older runs know how much of it the weights kept."""
+    """Whether a step's update must move the canary on an engine with noise; without noise the canary itself raises.
+
+    Older runs know only how much of the update the weights kept.
+    """
     if (moved := step.get("sync_output_moved_share")) is not None:
-        return moved >= VISIBLE
+        return moved >= LOUD
     return (step.get("sync_kept_share") or 0) >= 0.5
 
 

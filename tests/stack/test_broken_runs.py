@@ -41,6 +41,7 @@ class Break:
 
             async def apply_lora(engine, manifest, payload):
                 receipt = {"version": manifest["version"], "layers": len(manifest["layers"]), "tp_rank": 0}
+                receipt["serving"] = "exact"
                 receipt |= {"checksum": "0" * 16, "changed_share": 0.5, "seconds": {}}
                 return [receipt | {"kept_share": 1.0, "output_kept_share": 1.0, "output_moved_share": 1.0}]
 

@@ -203,6 +203,7 @@ def test_the_engine_s_copies_of_adapted_weights_count(tmp_path):
     for more, wanted in (
         ("", whole / 2),
         ("--vllm_tensor_parallel_size 1", whole),
+        ("--target_modules all-linear", whole / 2),
         ("--target_modules o_proj", 24 * 2880 * 4096),
         ("--target_modules k_proj", 24 * 5120 * 2880),
         ("--lora_rank 0", 0),

@@ -74,8 +74,8 @@ CASES = [
     ("dropped_sync", steps(3, sync_canary_shift=0.0), "bad"),
     ("dropped_sync", steps(3, sync_canary_shift=0.0, sync_changed_share=0.0), "ok"),
     ("dropped_sync", steps(3, sync_canary_shift=0.0, sync_kept_share=0.1), "ok"),
-    ("dropped_sync", steps(3, sync_canary_shift=0.0, sync_kept_share=1.0, sync_output_moved_share=2e-4), "ok"),
-    ("dropped_sync", steps(3, sync_canary_shift=0.0, sync_kept_share=0.1, sync_output_moved_share=0.02), "bad"),
+    ("dropped_sync", steps(3, sync_canary_shift=0.0, sync_kept_share=1.0, sync_output_moved_share=0.01), "ok"),
+    ("dropped_sync", steps(3, sync_canary_shift=0.0, sync_kept_share=0.1, sync_output_moved_share=0.6), "bad"),
     ("dropped_sync", steps(4, adapter_version=1), "bad"),
     ("dropped_sync", steps(4, adapter_version=lambda s: max(0, s - 3)), "ok"),  # asynchronous: late, but moving
     ("zero_reward", steps(5, reward_max=0.0, reward_mean=0.0), "bad"),

@@ -25,7 +25,8 @@ MANIFEST = build_manifest([dict(LAYER)], torch.bfloat16, version=7)
 def receipt(rank: int, checksum: str) -> dict:
     seconds = {"resolve": 0.1, "copy": 0.2, "apply": 0.3, "checksum": 0.4}
     return {
-        "version": 7, "layers": 1, "tp_rank": rank, "checksum": checksum, "kept_share": 0.9 - 0.1 * rank,
+        "version": 7, "layers": 1, "tp_rank": rank, "serving": "exact",
+        "checksum": checksum, "kept_share": 0.9 - 0.1 * rank,
         "output_kept_share": 1.0, "output_moved_share": 0.7, "changed_share": 0.5,
         "seconds": seconds,
     }  # fmt: skip
@@ -35,7 +36,7 @@ TWO_ENGINES = [[receipt(0, "00000000000000aa"), receipt(1, "00000000000000bb")] 
 
 
 def test_equal_receipts_pass_and_become_metrics():
-    compare_receipts(MANIFEST, TWO_ENGINES)
+    compare_receipts(MANIFEST, TWO_ENGINES, "exact")
     metrics = receipt_metrics(TWO_ENGINES, [0.0, 1.0, 3.0, 6.0, 10.0])
     assert metrics["sync_output_kept_share"] == 1.0
     assert metrics["sync_seconds"] == 10.0
@@ -50,13 +51,14 @@ def test_equal_receipts_pass_and_become_metrics():
         ("checksum", "00000000000000cc", "engine 1, tensor-parallel rank 1 holds weights 00000000000000cc"),
         ("version", 6, r"engine 1, tensor-parallel rank 1 holds \(version, layers\) \(6, 1\), wanted \(7, 1\)"),
         ("layers", 0, r"\(7, 0\), wanted \(7, 1\)"),
+        ("serving", "merged", "engine 1, tensor-parallel rank 1 serves the adapter merged, wanted exact"),
     ],
 )
 def test_receipt_that_differs_is_an_error_that_says_where(field, value, message):
     receipts = copy.deepcopy(TWO_ENGINES)
     receipts[1][1][field] = value
     with pytest.raises(ValueError, match=message):
-        compare_receipts(MANIFEST, receipts)
+        compare_receipts(MANIFEST, receipts, "exact")
 
 
 def test_refusal_of_one_worker_is_raised():

@@ -72,7 +72,8 @@ def pristine_bytes(args: Namespace, config: dict) -> float:
     shapes = projection_shapes(config)
     fused = ("q_proj", "k_proj", "v_proj")
     targets = {args.target_modules} if isinstance(args.target_modules, str) else set(args.target_modules)
-    touched = {name for name in shapes if name in targets or (name in fused and targets & set(fused))}
+    whole = "all-linear" in targets
+    touched = {name for name in shapes if whole or name in targets or (name in fused and targets & set(fused))}
     elements = sum(rows * columns for rows, columns in (shapes[name] for name in touched))
     return 2 * elements * config["num_hidden_layers"] / args.vllm_tensor_parallel_size
 
