@@ -34,5 +34,5 @@ def approx_kl(log_probs: torch.Tensor, log_probs_base: torch.Tensor, kl_estimato
 def _k3(u: torch.Tensor) -> torch.Tensor:
     """eᵘ - 1 - u up to the bound, its tangent there beyond. A policy samples such a token once in e²⁰ times."""
     bounded = u.clamp(max=LOG_RATIO_BOUND)
-    slope = bounded.expm1()
-    return slope - bounded + slope * (u - bounded)
+    grown = bounded.exp()
+    return grown - 1 - bounded + (grown - 1) * (u - bounded)  # within the bound upstream's value, bit for bit

@@ -40,11 +40,9 @@ def frozen_weights(training, evaluations, facts) -> Verdict | None:
     last = training[-SUSTAINED:]
     if len(last) < SUSTAINED or all(r.get("group_zero_variance_share") == 1 for r in last):
         return None
-    signs = {
-        "grad_norm": latest(training, "grad_norm", SUSTAINED),
-        "actor_lr": latest(training, "actor_lr", SUSTAINED),
-        "sync_changed_share": latest(training, "sync_changed_share", SUSTAINED),
-    }
+    # B holds updates of any size, so what shows is asked; runs of before measured the weights alone.
+    shown = "sync_output_moved_share" if "sync_output_moved_share" in last[-1] else "sync_changed_share"
+    signs = {name: latest(training, name, SUSTAINED) for name in ("grad_norm", "actor_lr", shown)}
     signs = {name: values for name, values in signs.items() if values is not None}
     versions = latest(training, "sync_adapter_version", SUSTAINED)
     if versions:

@@ -11,6 +11,7 @@ def one_rank():
     """A process group of this process alone, as ZeRO-3 needs one."""
     import deepspeed
     import torch
+    from deepspeed.utils import groups
 
     from rft.hooks.cpu_collectives import keep_to_gloo
 
@@ -21,6 +22,9 @@ def one_rank():
     deepspeed.init_distributed("gloo")
     yield
     torch.distributed.destroy_process_group()
+    for name, value in vars(groups).items():  # DeepSpeed keeps them, for the next group of this process too
+        if isinstance(value, torch.distributed.ProcessGroup):
+            setattr(groups, name, None)
     for name, value in before.items():
         os.environ.pop(name) if value is None else os.environ.update({name: value})
 

@@ -144,6 +144,7 @@ def test_learning_rate_of_zero_stays_zero(one_rank, checkpoint):
         actor_learning_rate=0.0, adam_betas=(0.9, 0.95), ckpt_path="none", deepspeed_enable_sleep=False,
         disable_ds_ckpt=True, disable_fast_tokenizer=False, ema_beta=0.99, enable_ema=False, eps_clip=0.2, l2=0.0,
         load_checkpoint=False, lr_scheduler="cosine_with_min_lr", lr_warmup_ratio=0.25, save_hf_ckpt=False,
+        head_dtype="model",
     )  # fmt: skip
     strategy = DeepspeedStrategy(zero_stage=2, micro_train_batch_size=2, train_batch_size=4, args=args)
     policy = object.__new__(PolicyModelActor.__ray_metadata__.modified_class)

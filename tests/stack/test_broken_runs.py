@@ -103,7 +103,7 @@ def test_frozen_weights(checkpoint, tmp_path):
     run_dir = tmp_path / "run"
     run = start(run_dir, checkpoint, "--actor_learning_rate", "1e-30", "--num_episodes", "2")
     assert stopped_by(run_dir, run)["rule"] == "frozen_weights"
-    assert diagnosed(run_dir)["frozen_weights"]["numbers"] == {"sync_changed_share": [0.0, 0.0, 0.0]}
+    assert diagnosed(run_dir)["frozen_weights"]["numbers"] == {"sync_output_moved_share": [0.0, 0.0, 0.0]}
 
 
 def test_zero_reward_and_truncation(checkpoint, tmp_path):

@@ -132,9 +132,11 @@ def test_groups_that_passed_the_filter_are_rolled_out_when_the_data_ends(engines
     changes = {"rollout_batch_size": 4, "dynamic_filtering": True, "dynamic_filtering_reward_range": (100, 1e9)}
     args = types.SimpleNamespace(param_dtype="bf16", **(ARGS | changes))
     rows = [("tiny", prompt, "1") for prompt in prompts]
+    # A sampler of its own: in this process another test's engine may have made a process group.
     loader = DeepspeedStrategy(seed=0, args=args).setup_dataloader(
-        rows, 1, False, False, lambda items: tuple(map(list, zip(*items, strict=True)))
-    )
+        rows, 1, False, False, lambda items: tuple(map(list, zip(*items, strict=True))),
+        sampler=torch.utils.data.SequentialSampler(rows),
+    )  # fmt: skip
     strategy, tokenizer = types.SimpleNamespace(args=args), AutoTokenizer.from_pretrained(checkpoint)
     generator = SamplesGenerator(strategy, loader, None, tokenizer, engines[:1])
     lengths = {"prompt_max_len": 128, "max_new_tokens": 8}

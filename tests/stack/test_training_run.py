@@ -283,7 +283,7 @@ def trained_engine(run_dir):
 def test_adapters_are_served_exactly(run_dir):
     """The default: nothing of the adapter is rounded away on its way, and little in the outputs of its layers."""
     steps = [step for step in read_jsonl(run_dir / TRAINING_FILE) if step["sync_changed_share"]]
-    assert len(steps) > 8 and {step["sync_kept_share"] for step in steps} == {1.0}
+    assert steps and {step["sync_kept_share"] for step in steps} == {1.0}
     for name in ("sync_output_kept_share", "adapter_output_kept_share"):
         assert all(0.8 < step[name] < 1.2 for step in steps), name
 

@@ -67,6 +67,8 @@ CASES = [
     ("frozen_weights", steps(3, grad_norm=late(0.1, 0.0, 3)), "ok"),
     ("frozen_weights", steps(3, actor_lr=0.0), "bad"),
     ("frozen_weights", steps(4, sync_changed_share=late(0.0, 0.1, 2)), "bad"),
+    ("frozen_weights", steps(4, sync_changed_share=0.9, sync_output_moved_share=0.0), "bad"),
+    ("frozen_weights", steps(4, sync_changed_share=0.9, sync_output_moved_share=1e-5), "ok"),
     ("frozen_weights", steps(3, sync_adapter_version=0), "bad"),
     ("frozen_weights", steps(3, sync_adapter_version=7), "bad"),
     ("frozen_weights", steps(2, grad_norm=0.0), None),
