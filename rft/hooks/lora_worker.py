@@ -80,8 +80,7 @@ def apply_lora(worker, manifest: dict, payload: bytes | dict) -> dict:
     buffer = buffer_from_bytes(manifest, content, device)
     marks.append(time.perf_counter())
 
-    modules = worker.__dict__.setdefault("rft_modules", None) or dict(model.named_modules())
-    worker.rft_modules = modules
+    modules = worker.rft_modules = getattr(worker, "rft_modules", None) or dict(model.named_modules())
     targets = [resolve(model, modules, layer, buffer) for layer in manifest["layers"]]
     names = sorted(target.checkpoint_name for target in targets)
     if difference := set(names) ^ set(getattr(worker, "rft_adapted_names", names)):
@@ -125,8 +124,7 @@ def _digest(worker, targets: list[Target], serving: str) -> str:
     if serving == "merged":
         return checksum(weights)
     # Nothing ever writes W again, so its checksum is taken once; A and B are few and come together.
-    base = worker.__dict__.setdefault("rft_base_checksum", None) or checksum(weights)
-    worker.rft_base_checksum = base
+    base = worker.rft_base_checksum = getattr(worker, "rft_base_checksum", None) or checksum(weights)
     in_order = sorted(targets, key=lambda target: (target.name, target.part))
     held = torch.cat([part.flatten() for part in lora_exact_engine.held(in_order)])
     return f"{(int(base, 16) * CHECKSUM_FACTOR + int(checksum([held]), 16)) % (1 << 64):016x}"
