@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sleeping import sleeping
 
 from rft.files import append_lines, replace_json
 from rft.hooks import early_stop
@@ -81,9 +82,8 @@ def test_the_disk_is_judged_while_processes_of_the_run_live(run, monkeypatch):
     """Of an old run, or one that was copied here, this machine's disk says nothing."""
     monkeypatch.setattr(disk, "places", lambda *_: [{"path": "/", "free": 0, "need": 0}])
     assert diagnose(run)["findings"] == []
-    with subprocess.Popen(["sleep", "600"], env={**os.environ, "RFT_RUN_DIR": str(run)}) as process:
+    with sleeping({"RFT_RUN_DIR": str(run)}):
         assert diagnose(run)["findings"] == ["disk"]
-        process.kill()
     assert diagnose(run)["findings"] == []
 
 

@@ -6,10 +6,10 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from preflight_options import options, refused, verdicts
+from sleeping import sleeping
 
 from rft.runs.checks import GO, NO_GO, WARN, machine, software
 
@@ -67,21 +67,14 @@ def test_another_ray_cluster_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.delenv("RFT_RAY_LOGS", raising=False)
     before = machine.ray_heads()
-    process = subprocess.Popen(["/opt/ray/gcs/gcs_server", "60"], executable="/bin/sleep", env={})
-    ours = subprocess.Popen(
-        ["/opt/ray/gcs/gcs_server", "60"], executable="/bin/sleep", env={"RFT_RUN_DIR": str(tmp_path)}
-    )
-    try:
-        while not Path(f"/proc/{ours.pid}/environ").read_bytes():  # the kernel fills it in after exec has begun
-            time.sleep(0.01)
+    with (
+        sleeping({"OTHER": "1"}, "/opt/ray/gcs/gcs_server") as other,
+        sleeping({"RFT_RUN_DIR": str(tmp_path)}, "/opt/ray/gcs/gcs_server") as ours,
+    ):
         found = machine.check_ray(tmp_path)
-        pids = found[0].measured.partition("process ")[2].partition(")")[0].split(", ")
-        assert found[0].verdict == WARN and str(process.pid) in pids and str(ours.pid) not in pids
-        assert f"ps -p {sorted([*before, process.pid])[0]}" in found[0].repair or before
-    finally:
-        for started in (process, ours):
-            started.kill()
-            started.wait()
+    pids = found[0].measured.partition("process ")[2].partition(")")[0].split(", ")
+    assert found[0].verdict == WARN and str(other) in pids and str(ours) not in pids
+    assert f"ps -p {sorted([*before, other])[0]}" in found[0].repair or before
 
 
 def test_offline(monkeypatch):
