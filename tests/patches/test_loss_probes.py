@@ -61,7 +61,7 @@ def near(value: float, bounds) -> bool:
 def test_loss_and_gradient_are_those_of_the_papers(kind):
     loss_fn = corrected_loss(kind)
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
     @given(BATCH)
     def check(batch):
         for tokens, _ in batch:  # no comparison hangs on float32's rounding

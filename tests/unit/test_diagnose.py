@@ -89,7 +89,7 @@ def test_the_disk_is_judged_while_processes_of_the_run_live(run, monkeypatch):
     assert diagnose(run)["findings"] == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_kill_at_any_byte_leaves_files_that_every_reader_opens(tmp_path_factory, data):
     """A torn tail is dropped, and what is appended later starts on a line of its own."""

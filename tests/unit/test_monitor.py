@@ -234,7 +234,7 @@ def whole_run(tmp_path_factory):
     return run, {name: (run / name).read_bytes() for name in files}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_every_prefix_of_every_file_is_a_page(whole_run, data):
     run, contents = whole_run

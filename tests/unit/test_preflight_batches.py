@@ -120,7 +120,7 @@ def test_actors_that_ring_attention_cannot_split_are_refused():
     refused(batches.check_sizes(args), "3 actor GPUs cannot be split", "--ring_attn_size 1")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(size=st.integers(1, 600), micro=st.integers(1, 32), actors=st.integers(1, 16))
 def test_train_batch_size_is_refused_exactly_where_deepspeed_would(size, micro, actors):
     from deepspeed.runtime.config import DeepSpeedConfig
@@ -142,7 +142,7 @@ def test_train_batch_size_is_refused_exactly_where_deepspeed_would(size, micro, 
         assert int(faults[0].repair.split()[-1]) % (micro * actors) == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(prompts=st.integers(1, 64), n=st.integers(1, 8), micro=st.integers(1, 70), actors=st.integers(1, 9))
 def test_every_sample_is_dealt_out_once_and_uneven_deals_are_refused(prompts, n, micro, actors):
     sizes = {"rollout_batch_size": prompts, "n_samples_per_prompt": n, "actors": actors}
@@ -155,7 +155,7 @@ def test_every_sample_is_dealt_out_once_and_uneven_deals_are_refused(prompts, n,
     assert uneven == (len(set(deal)) > 1 or prompts * n // micro < actors)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     prompts=st.integers(1, 64), n=st.integers(2, 8), train=st.integers(1, 600), micro=st.integers(1, 70),
     rollout=st.integers(1, 70), actors=st.integers(1, 9),
