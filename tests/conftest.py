@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 for name, value in {
     "DS_ACCELERATOR": "cpu",
