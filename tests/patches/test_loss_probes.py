@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ranks import run_module
 
-from rft.runs.checks import command
+from rft.options import command
 
 CLIP = (0.2, 0.28)
 LOW, HIGH = 0.7, 1.5  # of the weights; only IcePop looks at the lower one

@@ -1,5 +1,6 @@
 """Preflight: the command line, the batches and steps it leads to, the learning rate, the devices."""
 
+import inspect
 from argparse import Namespace
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from preflight_options import CONFIG_20B, EIGHT_GPUS, TINY, changed, options, refused, verdicts
 
+from rft.options import add, command
 from rft.runs import lr_schedule
-from rft.runs.checks import GO, NO_GO, WARN, batches, command
+from rft.runs.preflight import batches
+from rft.runs.preflight.lines import GO, NO_GO, WARN
 
 LORA = ("-m", command.MODULE, "--lora_rank", "8", "--target_modules")
 UNEVEN = "--micro_train_batch_size 1 --actor_num_gpus_per_node"
@@ -18,7 +21,7 @@ def test_the_parser_has_every_option_of_the_trainer():
     source = command.trainer_source().read_text()
     parser = command.trainer_parser()
     theirs = source.count("parser.add_argument(")
-    ours = command.OURS.read_text().count("group.add_argument(")
+    ours = inspect.getsource(add).count("group.add_argument(")
     assert theirs > 100 and ours > 8 and len(parser._actions) == theirs + ours
 
 
@@ -51,7 +54,7 @@ def test_bad_commands_are_refused(words, message):
 
 @pytest.mark.parametrize("text", ["--async_train", "--enable_ema", "--target_modules lm_head"])
 def test_the_trainer_refuses_what_preflight_refuses(text):
-    from rft.hooks.options import check
+    from rft.options import check
 
     args = command.trainer_parser().parse_args([*TINY.split(), *text.split()])
     with pytest.raises(SystemExit, match=r"^error: [^\n]+\n  found:  --.*\n  wanted: .*\n  repair: "):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
 from transformers import AutoTokenizer
 
-from rft.runs.checks.harmony import load_encoding
+from rft.runs.preflight.harmony import load_encoding
 from rft.tiny.task import SIZES, make_splits
 from rft.tiny.tokenizer import SPECIAL_TOKENS, build_tokenizer
 
