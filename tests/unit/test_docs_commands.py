@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PYTHON = (".venv/bin/python", "PYTHON")  # the second is how docs/benchmarks.md writes an interpreter of the reader's
+PYTHON = ".venv/bin/python"
 HANDS_ON = "benchmarks.whole_loop"  # gives options that it does not know to the trainer
 
-# For each [target, word] on stdin: exit status and text of `target --help`, or of `target word --help` where the word is
-# one of its subcommands. All in one process, so that torch is loaded once.
+# For each [target, word] on stdin: exit status and text of `target --help`, or of `target word --help` where the word
+# is one of its subcommands. All in one process, so that torch is loaded once.
 HELP = """
 import contextlib, io, json, re, runpy, sys
 
@@ -65,7 +65,7 @@ def commands(page: Path) -> list[Command]:
 def parts(page: str, line: str) -> list[Command]:
     """The commands of a line, between pipes, `&&` and `;`; brackets around what is optional are left out."""
     line = re.sub(r"\$\([^)]*\)", "400", line.strip())  # $(wc -l < FILE)
-    if not re.match(r"([A-Z_]+=\S+ )*(bash|make|python3?|PYTHON|\.venv/bin/\S+) ", line):
+    if not re.match(r"([A-Z_]+=\S+ )*(bash|make|python3?|\.venv/bin/\S+) ", line):
         return []
     lexer = shlex.shlex(re.sub(r"[\[\]]", " ", line), posix=True, punctuation_chars="|;&<>")
     lexer.whitespace_split = True
@@ -86,7 +86,7 @@ def parts(page: str, line: str) -> list[Command]:
 
 
 SHOWN = [command for page in PAGES for command in commands(page)]
-CALLS = [command for command in SHOWN if command.words[0] in PYTHON and "pytest" not in command.words]
+CALLS = [command for command in SHOWN if command.words[0] == PYTHON and "pytest" not in command.words]
 
 
 def split(command: Command) -> tuple[tuple[str, ...], list[str]]:
@@ -105,7 +105,7 @@ def launches() -> list[tuple[str, Command]]:
     found = []
     for command in SHOWN:
         words = command.words
-        if words[0] in PYTHON and "--" in words:
+        if words[0] == PYTHON and "--" in words:
             words = ("bash", *words[words.index("--") + 1 :])
         if words[0] == "bash" and re.fullmatch(r"launch/train_\w+\.sh", "".join(words[1:2])):
             found.append((words[1], command._replace(words=words)))
@@ -129,7 +129,7 @@ def refusal(launcher: str, more: list[str], place: Path) -> str:
 def test_what_is_read_is_what_is_shown():
     for page in PAGES:
         shown = len(re.findall(r"\.venv/bin/python (-m|\w+/)", page.read_text(encoding="utf-8")))
-        read = sum(command.page == page.name and command.words[0] == PYTHON[0] for command in SHOWN)
+        read = sum(command.page == page.name and command.words[0] == PYTHON for command in SHOWN)
         assert read == shown, page.name
     assert {launcher for launcher, _ in launches()} >= {"launch/train_grpo_tiny.sh", "launch/train_grpo_20b.sh"}
 
@@ -156,7 +156,7 @@ def patching() -> list[Command]:
     calls = [command for command in SHOWN if command.words[:2] == ("bash", "apply_patches.sh")]
     more = [("apply",) if not call.words[2:] or call.words[2].startswith("-") else () for call in calls]
     return [
-        call._replace(words=("PYTHON", "-m", "rft.overlay", *name, *call.words[2:]))
+        call._replace(words=(PYTHON, "-m", "rft.overlay", *name, *call.words[2:]))
         for call, name in zip(calls, more, strict=True)
     ]
 
