@@ -89,7 +89,7 @@ def advantage(training, evaluations, facts) -> Verdict | None:
 
 
 def boxed_format(training, evaluations, facts) -> Verdict | None:
-    """Responses without `\\boxed{}`: below 90% is a warning, below one half the format is lost (sections 7 and 12)."""
+    """Responses without `\\boxed{}`: below 90% is a warning, below one half the format is lost (docs/sources.md)."""
     values = column(training, "has_boxed")
     if not values:
         return None

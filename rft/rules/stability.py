@@ -161,7 +161,7 @@ def clipping(training, evaluations, facts) -> Verdict | None:
 
 
 def ratio_tails(training, evaluations, facts) -> Verdict | None:
-    """Tokens whose probability moved by orders of magnitude within an update (docs/sources.md, "Its metrics")."""
+    """Tokens whose probability moved by orders of magnitude within an update (docs/sources.md, "Its metric list")."""
     names = ("log_ratio_raw_max", "ratio_max", "log_ratio_abs_p99")
     found = {name: values[-10:] for name in names if (values := column(training, name))}
     if not found:
