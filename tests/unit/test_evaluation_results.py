@@ -18,7 +18,7 @@ from rft.evals.compare import add_comparisons
 from rft.evals.models import checked
 from rft.evals.page import page
 from rft.evals.prompts import load_tokenizer, render
-from rft.evals.run import Settings, evaluate, identity
+from rft.evals.run import Settings, evaluate, model_identity
 from rft.evals.scores import summarize, votes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -235,9 +235,9 @@ def filled(tmp_path, checkpoint):
     dataset, settings = tmp_path / "sums.jsonl", Settings(max_tokens=8, max_prompt_tokens=128, cache=tmp_path / "cache")
     dataset.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
     (model,) = checked([("base", checkpoint)])
-    stream = identity(model, settings, overlay.tree_ids()) | {
+    stream = model_identity(model, settings, overlay.tree_ids()) | {
         "room": {},
-        "sampling": sampling.identity(0.0, 1.0, 8, 0, 0),
+        "sampling": sampling.parameters(0.0, 1.0, 8, 0, 0),
     }
     file = cache.stream_file(settings.cache, stream)
     for i, prompt in enumerate(render(load_tokenizer(checkpoint), PROBLEMS, None, None)):
@@ -277,7 +277,7 @@ def engine(monkeypatch):
             one = {"prompt": request.prompt, "index": request.index, "response": "", "tokens": 1, "finish": "stop"}
             keep(one)
 
-    monkeypatch.setattr("rft.evals.serving.Server", Server)
+    monkeypatch.setattr("rft.evals.server.Server", Server)
     monkeypatch.setattr(sampling, "draw", draw)
     return Server, asked
 
@@ -314,9 +314,9 @@ def test_variables_that_choose_kernels_are_part_of_the_stream(filled, monkeypatc
         ("RFT_BATCH_INVARIANT_CPU", "1"),
         ("VLLM_MXFP4_USE_MARLIN", "1"),
     ):
-        engines.append(identity(model, settings, {})["engine"])
+        engines.append(model_identity(model, settings, {})["engine"])
         monkeypatch.setenv(name, value)
-    engines.append(identity(model, settings, {})["engine"])
+    engines.append(model_identity(model, settings, {})["engine"])
     assert engines[0] == engines[1] == engines[2] != engines[3] != engines[4]
     assert "secret" not in json.dumps(engines)
 

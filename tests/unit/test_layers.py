@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 # One row a layer, the lowest first. Members of one row do not know each other.
 LAYERS = [
     ["rft"],  # the version
-    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.mxfp4", "rft.checkpoints"],
+    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.mxfp4_codec", "rft.checkpoint_check"],
     ["rft.rules", "rft.problems"],
     ["rft.options"],
     ["rft.hooks"],

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rft.evals.compare import add_comparisons, small_set_note, versus
-from rft.evals.files import read_results
+from rft.evals.results import read_results
 from rft.evals.table import interval, p_value
 from rft.runs.attempt.markdown import number, table
 from rft.stats import holm
