@@ -254,7 +254,10 @@ def test_the_cache_key_is_of_what_decides_a_sample(tmp_path, monkeypatch):
         patch.setattr(torch.cuda, "get_device_name", lambda: "another device")
         assert pass_rates.run_key(model, SAMPLING) != key
     with monkeypatch.context() as patch:
-        patch.setattr(run, "SAMPLING_CODE", ("hooks",))
+        patch.setenv("CHAT_DATE", "2026-01-01")
+        assert pass_rates.run_key(model, SAMPLING) != key
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "SAMPLING_CODE", run.SAMPLING_CODE[1:])
         assert pass_rates.run_key(model, SAMPLING) != key
 
 
