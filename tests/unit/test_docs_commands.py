@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# docs/extending.md makes the files that it names; tests/shell/test_extending.py follows it.
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.stem != "extending")]
 PYTHON = ".venv/bin/python"
 HANDS_ON = "benchmarks.whole_loop"  # gives options that it does not know to the trainer
-RECIPES = "extending.md"  # its commands run files that the reader has written by its recipes
 
 # For each [target, word] on stdin: exit status and text of `target --help`, or of `target word --help` where the word
 # is one of its subcommands. All in one process, so that torch is loaded once.
@@ -88,11 +88,10 @@ def parts(page: str, line: str) -> list[Command]:
 
 
 SHOWN = [command for page in PAGES for command in commands(page)]
-# Tests are no commands with a --help, and some of their scripts start the stack.
 CALLS = [
     command
     for command in SHOWN
-    if command.words[0] == PYTHON and not re.match(r"-c$|tests/", command.words[1]) and "pytest" not in command.words
+    if command.words[0] == PYTHON and command.words[1] != "-c" and "pytest" not in command.words
 ]
 
 
@@ -108,11 +107,6 @@ def options(words: list[str]) -> list[str]:
     return [word.partition("=")[0] for word in words if re.match(r"--\w", word)]
 
 
-def may_be_there(command: Command, file: str) -> bool:
-    """False for a file that a recipe has the reader write."""
-    return command.page != RECIPES or (ROOT / file).is_file()
-
-
 def launches() -> list[tuple[str, Command]]:
     """Each command that starts a launcher, or hands one to a rehearsal, with the launcher's path."""
     found = []
@@ -121,7 +115,7 @@ def launches() -> list[tuple[str, Command]]:
         if words[0] == PYTHON and "--" in words:
             words = ("bash", *words[words.index("--") + 1 :])
         launcher = words[1] if words[0] == "bash" and words[1:] else ""
-        if re.fullmatch(r"launch/train_\w+\.sh", launcher) and may_be_there(command, launcher):
+        if re.fullmatch(r"launch/train_\w+\.sh", launcher):
             found.append((launcher, command._replace(words=words)))
     return found
 
@@ -142,7 +136,7 @@ def refusal(launcher: str, more: list[str], place: Path) -> str:
 
 def test_what_is_read_is_what_is_shown():
     for page in PAGES:
-        shown = len(re.findall(r"\.venv/bin/python (-m|-c|\w+/)", page.read_text(encoding="utf-8")))
+        shown = len(re.findall(r"\.venv/bin/python (-m|\w+/)", page.read_text(encoding="utf-8")))
         read = sum(command.page == page.name and command.words[0] == PYTHON for command in SHOWN)
         assert read == shown, page.name
     assert {launcher for launcher, _ in launches()} >= {"launch/train_grpo_tiny.sh", "launch/train_grpo_20b.sh"}
@@ -155,7 +149,7 @@ def test_what_commands_name_is_there():
         first, *words = command.words
         files = [word for word in words if re.fullmatch(r"\w+/[\w/]+\.(py|sh)", word)]
         files += words[:1] if first == "bash" and words[0] != "-c" else []
-        there = command.page == RECIPES or all((ROOT / file).is_file() for file in files)
+        there = all((ROOT / file).is_file() for file in files)
         if first == "make":
             there = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, check=False).returncode == 0
         elif first.startswith(".venv/bin/"):
@@ -177,7 +171,6 @@ def patching() -> list[Command]:
 
 def test_python_commands_take_the_options_shown(tmp_path):
     calls = [(command, *split(command)) for command in [*CALLS, *patching()]]
-    calls = [call for call in calls if call[1][0] == "-m" or may_be_there(call[0], call[1][0])]
     asked = sorted({(target, arguments[0] if arguments else "") for _, target, arguments in calls})
     done = subprocess.run(
         [sys.executable, "-c", HELP],
