@@ -120,7 +120,7 @@ def test_two_launches_never_share_a_run_directory(launch, tmp_path):
     with (tmp_path / "run/phases.jsonl").open("a") as claimed:
         fcntl.flock(claimed, fcntl.LOCK_EX)
         code, _, err = finish(launch("begin_run --load_checkpoint; echo went on"))
-    assert code == 1 and "where another launch is at work" in err
+    assert code == 1 and "which another launch is using" in err
 
 
 def test_a_failing_step_ends_the_launch_with_its_status(launch, tmp_path):

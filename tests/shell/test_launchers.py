@@ -247,7 +247,7 @@ def test_a_resumed_run_goes_on_where_it_wrote(tmp_path):
         assert done.returncode == 0, done.stderr
     for other in ({"CKPT_ROOT": "other"}, {"OUTPUT_ROOT": "out"}, {"METRICS_LOG_DIR": "elsewhere"}):
         done = launch(script, tmp_path, "--load_checkpoint", **other)
-        assert done.returncode == 1 and "the run was started with other places" in done.stderr
+        assert done.returncode == 1 and "the run was started with other paths" in done.stderr
     assert not (tmp_path / "other").exists() and not (tmp_path / "run/adapter").is_symlink()
 
 
