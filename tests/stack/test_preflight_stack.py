@@ -15,7 +15,7 @@ from rft.runs.preflight.lines import GO
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = [[], ["--num_ep", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
+WORDS = [[], ["--num_episodes", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
 # Runs the trainer's own main up to the end of its parsing, for each list of words, and prints what it has parsed.
 PARSE = """
 import argparse, json, runpy, sys
