@@ -44,6 +44,7 @@ def dry_run(launcher, tmp_path, *arguments):
     checkout = tmp_path / "checkout"
     if not checkout.exists():
         shutil.copytree(ROOT / "launch", checkout / "launch")
+        shutil.copytree(ROOT / "rft", checkout / "rft", ignore=shutil.ignore_patterns("__pycache__"))
     before = files_under(checkout)
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
     environment |= {"DRY_RUN": "1", "RFT_STACK": "cpu", "RUN_DIR": "/run_dir"}

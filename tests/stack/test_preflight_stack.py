@@ -34,9 +34,10 @@ for words in json.loads(sys.argv[1]):
 
 
 def test_options_and_defaults_are_the_trainers():
-    command_line = [sys.executable, "-c", PARSE, json.dumps(WORDS)]
+    command_line = [sys.executable, "-c", PARSE, json.dumps([*WORDS, ["--generate_max", "8192"]])]
     done = subprocess.run(command_line, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "found:  --generate_max 8192" in done.stderr and "did you mean --generate_max_len?" in done.stderr
     for words, line in zip(WORDS, done.stdout.splitlines()[-len(WORDS) :], strict=True):
         theirs = json.loads(line)
         ours = json.loads(json.dumps(vars(argparse.ArgumentParser.parse_args(command.trainer_parser(), words))))
@@ -48,7 +49,7 @@ def test_options_and_defaults_are_the_trainers():
 def test_nodes_of_a_real_cluster():
     """A head started by hand, as RAY_ADDRESS's would be: preflight compares the tree on its only node."""
     script = (
-        "import json, ray; from rft.runs.preflight.lines import software; "
+        "import json, ray; from rft.runs.preflight import software; "
         "context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False); import os; "
         "os.environ['RAY_ADDRESS'] = context.address_info['gcs_address']; "
         "print(json.dumps([list(line) for line in software.check_nodes()])); ray.shutdown()"

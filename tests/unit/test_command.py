@@ -115,6 +115,9 @@ def test_all_readers_of_a_command_agree(words, wanted):
     assert report.keys() == wanted.keys()
 
 
+SETTLED = ("critic_pretrain", "packing_samples", "attn_implementation", "remote_rm_url")  # by `command.settle`
+
+
 def test_what_is_not_given_has_the_trainers_default_for_all_who_need_it():
     trainer = vars(trainers_parser().parse_args([]))
     trainer.pop("wandb_run_name")  # the time of day
@@ -126,9 +129,6 @@ def test_what_is_not_given_has_the_trainers_default_for_all_who_need_it():
     assert (launcher["generate_max_len"], launcher["lora_serving"]) == ("1024", "exact")
     assert (launcher["colocate_all_models"], launcher["pretrain"], launcher["adam_betas"]) == ("", "", "0.9 0.95")
     assert recorded.options(START) == {}
-
-
-SETTLED = ("critic_pretrain", "packing_samples", "attn_implementation", "remote_rm_url")  # by `command.settle`
 
 
 def test_the_launcher_counts_the_devices_that_preflight_counts():
