@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-from rft.options.command import MODULE, given  # noqa: F401
+from rft.options.command import given
 
 PRIVATE = re.compile(r"(wandb|token|secret|password|api_?key)", re.IGNORECASE)
 
