@@ -3,10 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
-def needs_own_model(args) -> bool:
-    """Whether `--init_kl_coef` needs a model beside the actor."""
-    return args.lora_rank == 0 or args.separate_reference_model
+from rft.options.loss import needs_own_model  # noqa: F401  # for the patches
 
 
 class AdapterOff:

@@ -162,6 +162,23 @@ def test_overrides_reach_the_evaluations_too(tmp_path):
         assert option(words, "--max-tokens") == "8192" and option(words, "--tensor-parallel-size") == "4"
 
 
+@pytest.mark.parametrize("launcher", [BIG, ROOT / "launch/train_grpo_tiny.sh"])
+@pytest.mark.parametrize("more", [["--generate_max", "8192"], ["--generate_max=8192"]])
+def test_an_abbreviation_ends_the_launch_before_anything_is_made(launcher, more, tmp_path):
+    """Else a run would train with 8192 tokens and be evaluated with the preset's length."""
+    for environment in ({}, {"DRY_RUN": "1"}):
+        missing(launch(launcher, tmp_path, *more, **environment), "did you mean --generate_max_len?", status=2)
+    assert not (tmp_path / "run").exists() and not (tmp_path / "cache").exists()
+
+
+def test_what_a_command_leaves_out_has_the_trainers_defaults_in_the_evaluations(tmp_path):
+    script = body(tmp_path, 'MODEL_ARGS=(--pretrain m); GRPO_ARGS=(--eval_dataset e); train_and_measure "$@"')
+    before = next(w for name, w in dry_run(script, tmp_path, "--lora_rank=4") if name == "eval_posthoc.py")
+    wanted = {"--model": "before=m", "--lora-rank": "4", "--max-prompt-tokens": "1024", "--max-tokens": "1024"}
+    wanted |= {"--tensor-parallel-size": "1", "--dataset": "e"}
+    assert {name: option(before, name) for name in wanted} == wanted
+
+
 def test_roots_of_the_environment_are_honoured(tmp_path):
     roots = {"DATA_ROOT": "/data", "MODEL_ROOT": "/models", "OUTPUT_ROOT": "/out", "CKPT_ROOT": "/ckpt", "SEED": "7"}
     words = training_command(BIG, tmp_path, **roots)
@@ -251,8 +268,8 @@ def test_a_resumed_run_goes_on_where_it_wrote(tmp_path):
     assert not (tmp_path / "other").exists() and not (tmp_path / "run/adapter").is_symlink()
 
 
-def missing(done, *wanted):
-    assert done.returncode == 1 and done.stdout == "", done.stdout
+def missing(done, *wanted, status=1):
+    assert done.returncode == status and done.stdout == "", done.stdout
     assert all(text in done.stderr for text in wanted), done.stderr
 
 

@@ -15,7 +15,7 @@ from rft.runs.preflight.lines import GO
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = [[], ["--num_ep", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
+WORDS = [[], ["--num_episodes", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
 # Runs the trainer's own main up to the end of its parsing, for each list of words, and prints what it has parsed.
 PARSE = """
 import argparse, json, runpy, sys
@@ -34,9 +34,10 @@ for words in json.loads(sys.argv[1]):
 
 
 def test_options_and_defaults_are_the_trainers():
-    command_line = [sys.executable, "-c", PARSE, json.dumps(WORDS)]
+    command_line = [sys.executable, "-c", PARSE, json.dumps([*WORDS, ["--generate_max", "8192"]])]
     done = subprocess.run(command_line, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "found:  --generate_max 8192" in done.stderr and "did you mean --generate_max_len?" in done.stderr
     for words, line in zip(WORDS, done.stdout.splitlines()[-len(WORDS) :], strict=True):
         theirs = json.loads(line)
         ours = json.loads(json.dumps(vars(argparse.ArgumentParser.parse_args(command.trainer_parser(), words))))
@@ -48,7 +49,7 @@ def test_options_and_defaults_are_the_trainers():
 def test_nodes_of_a_real_cluster():
     """A head started by hand, as RAY_ADDRESS's would be: preflight compares the tree on its only node."""
     script = (
-        "import json, ray; from rft.runs.preflight.lines import software; "
+        "import json, ray; from rft.runs.preflight import software; "
         "context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False); import os; "
         "os.environ['RAY_ADDRESS'] = context.address_info['gcs_address']; "
         "print(json.dumps([list(line) for line in software.check_nodes()])); ray.shutdown()"

@@ -10,7 +10,8 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rft.options.recorded import MODULE, differences, read_manifest, shown_options
+from rft.options.command import MODULE
+from rft.options.recorded import differences, read_manifest, shown_options
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, read_jsonl, series
 from rft.runs.attempt.evaluations import evaluation_table, evaluations, verdict, verdict_word
