@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 for name, value in {
     "DS_ACCELERATOR": "cpu",
@@ -17,7 +17,8 @@ for name, value in {
 }.items():
     os.environ.setdefault(name, value)
 
-settings.register_profile("untimed")  # a busy machine is no fault of the code
+# A busy machine is no fault of the code.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 

@@ -17,10 +17,11 @@ import pytest
 from launching import ROOT, body, launch
 
 LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh"))
-EXPERIMENTS = [launcher for launcher in LAUNCHERS if launcher.stem != "train_grpo_tiny"]
+EXPERIMENTS = [launcher for launcher in LAUNCHERS if '\nexperiment "$@"' in launcher.read_text()]
 PAIR = [ROOT / f"launch/train_grpo_20b_a28{arm}.sh" for arm in "ab"]
 BIG = ROOT / "launch/train_grpo_20b.sh"
 POOL = {"sft_rl_pool.jsonl": 50_000, "sft_rl_pool_400.jsonl": 400}  # prompts, by data/prepare_sft_data.py
+ON_POOL = [launcher for launcher in EXPERIMENTS if any(f"/{name}" in launcher.read_text() for name in POOL)]
 
 
 def names(paths):
@@ -64,8 +65,9 @@ def option(words, name):
 
 
 # Runs the main block of the installed module as it stands, with `train` replaced: OpenRLHF builds its parser in there.
+# A command that it refuses is that command's text, so that one launcher does not fail the others.
 PARSE = """
-import ast, json, sys
+import ast, contextlib, io, json, sys
 import openrlhf.cli.train_ppo_ray as module
 source = ast.parse(open(module.__file__).read())
 (train,) = [node for node in source.body if getattr(node, "name", None) == "train"]
@@ -73,20 +75,26 @@ train.body = ast.parse("parsed.append(vars(args))").body
 parsed = []
 for command in json.load(open(sys.argv[1])):
     sys.argv = ["train_ppo_ray", *command]
-    exec(compile(source, module.__file__, "exec"), {"__name__": "__main__", "parsed": parsed})
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            exec(compile(source, module.__file__, "exec"), {"__name__": "__main__", "parsed": parsed})
+    except (Exception, SystemExit) as refusal:
+        parsed.append(f"{refusal!r} {said.getvalue()}"[-2000:])
 print("parsed " + json.dumps(parsed))
 """
 
 
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory):
-    """What the real, patched parser and its checks make of each launcher's command, by the launcher's name."""
+    """A function from a launcher to what the real, patched parser and its checks make of its command."""
     place = tmp_path_factory.mktemp("parsed")
     (place / "model").mkdir()
     (place / "model/config.json").write_text(json.dumps({"model_type": "gpt_oss", "architectures": []}))
-    commands = [training_command(launcher, place, MODEL=str(place / "model"))[3:] for launcher in LAUNCHERS]
-    tiny = LAUNCHERS.index(ROOT / "launch/train_grpo_tiny.sh")
-    commands[tiny] += ["--pretrain", str(place / "model")]
+    commands = [
+        [*training_command(launcher, place, MODEL=str(place / "model"))[3:], "--pretrain", str(place / "model")]
+        for launcher in LAUNCHERS
+    ]
     (place / "commands.json").write_text(json.dumps(commands))
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "VLLM_"))}
     done = subprocess.run(
@@ -98,55 +106,40 @@ def parsed(tmp_path_factory):
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("parsed "))
-    return dict(zip(names(LAUNCHERS), json.loads(line.removeprefix("parsed ")), strict=True))
+    found = dict(zip(LAUNCHERS, json.loads(line.removeprefix("parsed ")), strict=True))
+
+    def args_of(launcher):
+        assert isinstance(found[launcher], dict), found[launcher]
+        return found[launcher]
+
+    return args_of
+
+
+# Each launcher's values are in its golden file; here is what holds for every launcher, a new one too.
+@pytest.mark.stack
+@pytest.mark.parametrize("launcher", LAUNCHERS, ids=names(LAUNCHERS))
+def test_the_patched_parser_takes_every_option(parsed, launcher):
+    args = parsed(launcher)
+    assert args["attn_implementation"] == "eager" and not args["packing_samples"]  # the others leave out the sinks
+    assert all(reward.startswith("http") or Path(reward).is_file() for reward in args["remote_rm_url"] or [])
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("name", names(LAUNCHERS))
-def test_the_patched_parser_takes_every_option(parsed, name):
-    args = parsed[name]
-    assert args["advantage_estimator"] == "group_norm"
-    assert args["attn_implementation"] == "eager" and not args["packing_samples"]
-    assert args["target_modules"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
-    assert args["entropy_loss_coef"] == 0
-    assert args["disable_ds_ckpt"]
-    assert args["remote_rm_url"] == [str(ROOT / "rewards/reward_func_em.py")]
-    assert (args["eval_temperature"], args["eval_n_samples_per_prompt"]) == (0, 1)
-
-
-@pytest.mark.stack
-@pytest.mark.parametrize("name", names(LAUNCHERS))
-def test_the_batches_divide(parsed, name):
-    args = parsed[name]
-    samples, ranks = args["rollout_batch_size"] * args["n_samples_per_prompt"], args["actor_num_gpus_per_node"]
+@pytest.mark.parametrize("launcher", LAUNCHERS, ids=names(LAUNCHERS))
+def test_the_batches_divide(parsed, launcher):
+    args = parsed(launcher)
+    samples = args["rollout_batch_size"] * args["n_samples_per_prompt"]
+    ranks = args["actor_num_nodes"] * args["actor_num_gpus_per_node"]
     assert samples % args["train_batch_size"] == 0
     assert args["train_batch_size"] % (args["micro_train_batch_size"] * ranks) == 0
     assert samples % (args["micro_rollout_batch_size"] * ranks) == 0
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("launcher", EXPERIMENTS, ids=names(EXPERIMENTS))
-def test_experiments_have_the_reference_settings(parsed, launcher):
-    args = parsed[launcher.stem]
-    large = "120b" in launcher.stem
-    sizes = ("lora_rank", "lora_alpha", "rollout_batch_size", "train_batch_size", "generate_max_len")
-    assert [args[name] for name in sizes] == ([64, 128, 8, 8, 3072] if large else [32, 64, 16, 16, 4096])
-    rates = ("actor_learning_rate", "init_kl_coef", "lr_warmup_ratio")
-    assert [args[name] for name in rates] == ([1e-6, 0, 0.03] if large else [5e-7, 0.001, 0.05])
-    places = ("actor_num_gpus_per_node", "vllm_num_engines", "vllm_tensor_parallel_size", "zero_stage", "max_ckpt_num")
-    assert [args[name] for name in places] == [4, 2, 2, 3, 3]
-    assert [args["offload"], args["adam_offload"]] == [large, False]
-    assert args["gradient_checkpointing"] and args["gradient_checkpointing_use_reentrant"]
-    assert args["n_samples_per_prompt"] == 8 and args["prompt_max_len"] == 1024 and args["save_hf_ckpt"]
-    clip = {"train_grpo_20b": 0.2, "train_grpo_20b_a28a": 0.2}.get(launcher.stem, 0.1)
-    assert args["eps_clip_low_high"] == [clip, clip]
-
-
-@pytest.mark.stack
-@pytest.mark.parametrize("launcher", EXPERIMENTS, ids=names(EXPERIMENTS))
+@pytest.mark.parametrize("launcher", ON_POOL, ids=names(ON_POOL))
 def test_the_learning_rate_is_there_at_the_twentieth_update(parsed, launcher):
-    """Linear warm-up over ceil(total x ratio) of pool x samples // batch x episodes updates, reference section 7."""
-    args = parsed[launcher.stem]
+    """Linear warm-up over ceil(total x ratio) of pool x samples // batch x episodes updates: OpenRLHF's scheduler."""
+    args = parsed(launcher)
     prompts = min(args["max_samples"], POOL[Path(args["prompt_data"]).name])
     updates = prompts * args["n_samples_per_prompt"] // args["train_batch_size"] * args["num_episodes"]
     assert 20 / math.ceil(updates * args["lr_warmup_ratio"]) >= 0.3
