@@ -153,7 +153,7 @@ def parse(line: bytes, key: str) -> dict | None:
     return None if key == "global_step" and number(record[key]) is None else record
 
 
-def number(value) -> float | None:
+def number(value: object) -> float | None:
     """A finite number, or None."""
     return value if type(value) in (int, float) and math.isfinite(value) else None
 
