@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks import ROOT, report
 from benchmarks.checkpoint import PROJECTIONS, SHAPES, ensure_checkpoint
 from benchmarks.report import log
-from rft.files import replace_json
+from rft.record.files import replace_json
 
 NAME = "decode"
 SIZES = {  # tokens in and out, LoRA rank, requests at once
@@ -66,7 +66,7 @@ def measure(model: Path, shape: str, way: dict, publish) -> None:
     """Tokens a second of one engine at each load; `publish(result)` after each. Runs in a process of its own."""
     from vllm import SamplingParams
 
-    from rft.engine import open_engine, sync_engine
+    from rft.serving.engine import open_engine, sync_engine
 
     size, config = SIZES[shape], SHAPES[shape]
     room = {"lora_rank": size["rank"], "lora_modules": list(PROJECTIONS)} if way["exact"] else {}

@@ -9,7 +9,7 @@ import tempfile
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
-from rft.runs.checks.harmony import unpack_vocabulary
+from rft.runs.preflight.harmony import unpack_vocabulary
 from rft.tiny.tokenizer import harmony_chat
 
 FIRST_SPECIAL, VOCABULARY = 199998, 201088

@@ -218,8 +218,8 @@ def main() -> int:
     parser.add_argument("--cuda-graphs", action="store_true", help="slower to start; the default engine is eager")
     args = parser.parse_args()
     from benchmarks.trainer import randomize_adapter
-    from rft.engine import open_engine, sync_engine
     from rft.hooks.lora_sync import lora_layers, pack_adapter
+    from rft.serving.engine import open_engine, sync_engine
 
     out, work, size = args.out.resolve(), args.work.resolve(), settings(args)
     first, new_tokens = size["prompt_tokens"], size["total_tokens"] - size["prompt_tokens"]

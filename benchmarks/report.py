@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.gpu_memory import query
 from rft import overlay
-from rft.files import replace_json, replace_text
+from rft.record.files import replace_json, replace_text
 from rft.runs.manifest import git_state, versions
 
 START = time.monotonic()

@@ -23,7 +23,7 @@ from benchmarks import ROOT, report
 from benchmarks.checkpoint import ensure_checkpoint, shape_config
 from benchmarks.ray_head import ray_head
 from benchmarks.report import log
-from rft.files import replace_json
+from rft.record.files import replace_json
 
 NAME = "sync"
 CASES = {

@@ -23,7 +23,7 @@ from benchmarks import report
 from benchmarks.checkpoint import ensure_checkpoint, projection_shapes, shape_config
 from benchmarks.report import log
 from rft.hooks.lora_manifest import build_manifest
-from rft.served import different_bits, expected_layer, merged, read_layer
+from rft.serving.served import different_bits, expected_layer, merged, read_layer
 
 NAME = "tp_exact"
 
@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--tensor-parallel-size", type=int, default=2)
     parser.add_argument("--layers", type=int, help="fewer layers than the shape has")
     args = parser.parse_args()
-    from rft.engine import open_engine, sync_engine
+    from rft.serving.engine import open_engine, sync_engine
 
     out, work, ranks = args.out.resolve(), args.work.resolve(), args.tensor_parallel_size
     config, lora_rank = shape_config(args.shape, args.layers), 8 if args.shape == "tiny" else 32

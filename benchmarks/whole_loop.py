@@ -22,8 +22,8 @@ from benchmarks.checkpoint import PROJECTIONS, SHAPES, write_prompts
 from benchmarks.gpu_memory import MemoryMeter
 from benchmarks.ray_head import ray_head
 from benchmarks.report import log
-from rft.hooks.metrics import TRAINING_FILE
-from rft.runs.metrics import read_jsonl
+from rft.record.names import TRAINING_FILE
+from rft.record.readers import read_jsonl
 
 NAME = "whole_loop"
 SIZES = {  # prompts, samples a prompt, tokens of a prompt, tokens of a response, sequences a micro-batch

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rft.evals import cli, harness
 from rft.evals.models import checked
-from rft.files import replace_json
+from rft.record.files import replace_json
 
 PROBES = ("Question: What is 17 + 25?\nAnswer:", "The capital of France is", "def add(a, b):\n", "2 + 2 = 4. 3 + 5 =")
 

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 def require_new_samples(args: argparse.Namespace, final, first) -> None:
     """Raise ValueError where stage 2 would draw what stage 1 chose by: the same problems in the same mode."""
-    from rft.evaluation import read_problems
+    from rft.problems import read_problems
 
     if final.mode != first.mode:
         return

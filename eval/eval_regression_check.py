@@ -33,7 +33,7 @@ def main() -> int:
 def run(args: argparse.Namespace) -> int:
     from rft.evals.files import read_results
     from rft.evals.regression import averages, compare_files, last_step
-    from rft.runs.metrics import samples_dir
+    from rft.record.readers import samples_dir
 
     results = [r for r in read_results([args.posthoc]) if args.model in (None, r["model"])]
     if len(results) != 1:

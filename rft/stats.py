@@ -76,7 +76,7 @@ def majority_at_n(votes: Sequence[tuple[Hashable | None, bool]]) -> float:
     """Probability that a majority vote over one problem's samples is right, ties broken by a fair draw.
 
     Args:
-        votes: one (answer, correct) a sample. Equal answers are one candidate (see `rft.evaluation.votes` for
+        votes: one (answer, correct) a sample. Equal answers are one candidate (see `rft.evals.scores.votes` for
             answers that only mean the same); None abstains.
 
     Returns:

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 for name, value in {
     "DS_ACCELERATOR": "cpu",
@@ -15,6 +16,9 @@ for name, value in {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }.items():
     os.environ.setdefault(name, value)
+
+settings.register_profile("untimed")  # a busy machine is no fault of the code
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from .check import check_file, shared_faults
-from .files import MANY
+from rft.data.check import check_file, shared_faults
+from rft.data.files import MANY
 
 
 def main() -> int:

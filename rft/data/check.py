@@ -3,12 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from .canonical import content_hash
-from .files import parse_line, shorten
-from .problems import is_gradable, problem_text
-from .stages import is_text
-
-ROLES = ("system", "developer", "user", "assistant", "tool")
+from rft.data.canonical import content_hash
+from rft.data.problems import is_gradable, problem_text
+from rft.problems import input_fault, is_text, parse_line, shorten
 
 
 def check_file(path: Path) -> tuple[list[str], dict[str, int]]:
@@ -61,25 +58,6 @@ def label_fault(label: object) -> str | None:
         return "found no answer, wanted one; remove the row"
     if not is_text(label) or not is_gradable(label):
         return f"found {shorten(label)}, which the grader cannot parse; correct it or remove the row"
-    return None
-
-
-def input_fault(messages: object, last_role: str = "user") -> str | None:
-    """What is wrong with a prompt (text, or chat messages that end with `last_role`), or None."""
-    if isinstance(messages, str):
-        return None if messages.strip() and is_text(messages) else f"found {shorten(messages)}, wanted some text"
-    if not isinstance(messages, list) or not messages:
-        return f"found {shorten(messages)}, wanted text or a list of chat messages"
-    for place, message in enumerate(messages, 1):
-        if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            return f"message {place} is {shorten(message)}, wanted an object with 'role' and 'content'"
-        if message["role"] not in ROLES:
-            return f"message {place} has role {shorten(message['role'])}, wanted one of {', '.join(ROLES)}"
-        content = message["content"]
-        if not isinstance(content, str) or not content.strip() or not is_text(content):
-            return f"message {place} has content {shorten(content)}, wanted some text"
-    if messages[-1]["role"] != last_role:
-        return f"the last message is of role {messages[-1]['role']!r}, wanted {last_role!r}"
     return None
 
 

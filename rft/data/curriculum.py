@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rft import __version__
+from rft.data.canonical import content_hash, priority
+from rft.data.check import check_file
+from rft.data.files import identity, read_rows, write_rows, written_together
+from rft.data.problems import problem_text
 from rft.grading import equal
-
-from .canonical import content_hash, priority
-from .check import check_file
-from .files import identity, read_rows, shorten, write_rows, written_together
-from .problems import problem_text
+from rft.problems import shorten
 
 ORDERS = ("file", "random", "easy-first", "hard-first")
 

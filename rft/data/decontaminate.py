@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rft.data.canonical import canonical_formulas, canonical_text, canonical_words_text, hash_text, numbers, words
+from rft.data.problems import Problem
 from rft.grading import equal
-
-from .canonical import canonical_formulas, canonical_text, canonical_words_text, hash_text, numbers, words
-from .problems import Problem
 
 LONG, SHORT = 13, 8  # words in an n-gram
 CONTAINMENT = 0.5  # share of a problem's 8-grams, where a 13-gram is shared

@@ -1,6 +1,5 @@
 """Read JSON lines with the place of every mistake; write several files so that all appear, or none."""
 
-import hashlib
 import json
 import os
 import re
@@ -9,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rft.evaluation import tree_digest
+from rft.problems import parse_line
+from rft.record.digest import file_sha256, tree_digest
 
-TOO_DEEP = "found hundreds of nested brackets, wanted plain fields; remove the row"
 MANY = 20  # problems named before the rest is only counted
 
 
@@ -32,54 +31,6 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, dict]]:
                 raise ValueError(f"{path}, line {number}: {error}") from None
     if number == 0:
         raise ValueError(f"{path}: found an empty file, wanted one JSON object a line; make the file again")
-
-
-def parse_line(line: bytes) -> dict:
-    """The JSON object in one line; ValueError says what stands there instead."""
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        byte = line[error.start]
-        raise ValueError(
-            f"found byte 0x{byte:02x} at column {error.start + 1}, wanted UTF-8; "
-            "convert the file, e.g. iconv -f LATIN1 -t UTF-8"
-        ) from None
-    if text.startswith("\ufeff"):
-        raise ValueError("found a byte order mark, wanted plain UTF-8; remove the first three bytes of the file")
-    if not text.strip():
-        raise ValueError("found a blank line, wanted a JSON object; remove the line")
-    try:
-        row = json.loads(text, object_pairs_hook=_unique_fields, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        end = "" if text.endswith("\n") else " (the last line has no newline: the file may be cut)"
-        raise ValueError(f"not JSON: {error.msg} at column {error.colno}{end}; make the file again") from None
-    except RecursionError:
-        raise ValueError(TOO_DEEP) from None
-    if not isinstance(row, dict):
-        raise ValueError(f"found {shorten(row)}, wanted a JSON object")
-    return row
-
-
-def _unique_fields(pairs: list[tuple]) -> dict:
-    row = dict(pairs)
-    if len(row) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"found field {twice!r} twice, wanted it once; remove one")
-    return row
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"found {name}, which is not JSON; write a number or null")
-
-
-def shorten(value: object, limit: int = 60) -> str:
-    """`value` as it is written in code, cut to `limit` characters."""
-    try:
-        text = repr(value)
-    except RecursionError:
-        return f"a {type(value).__name__} of hundreds of nested brackets"
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def json_line(row: dict) -> str:
@@ -150,11 +101,6 @@ def write_rows(path: Path, rows: Iterable[dict]) -> dict:
         for count, row in enumerate(rows, 1):  # noqa: B007  the last one is wanted
             stream.write(json_line(row))
     return {"rows": count, "sha256": file_sha256(path)}
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def identity(path: Path) -> dict:

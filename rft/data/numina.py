@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .files import read_rows, shorten
+from rft.data.files import read_rows
+from rft.problems import shorten
 
 # All are strings, the validity columns too ("Yes", "No", …): a test for truth would pass every row.
 COLUMNS = ("problem", "solution", "answer", "question_type", "problem_is_valid", "solution_is_valid", "source")

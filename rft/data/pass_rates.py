@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import rft.grading
 from rft import overlay
-from rft.evaluation import tree_digest
+from rft.data.curriculum import read_dataset
+from rft.data.files import write_rows, written_together
 from rft.grading import grade, open_channel
 from rft.hooks.chat_date import dated
-from rft.runs.metrics import read_jsonl
-
-from .curriculum import read_dataset
-from .files import parse_line, write_rows, written_together
+from rft.problems import parse_line
+from rft.record.digest import tree_digest
+from rft.record.readers import read_jsonl
 
 CHUNK = 64  # problems between two writes to the cache: what a kill loses at most
 FIRST = b'{"run": "'  # how a line of the cache begins
@@ -162,7 +162,7 @@ def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling)
     """
     from vllm import SamplingParams
 
-    from rft.engine import open_engine
+    from rft.serving.engine import open_engine
 
     llm = open_engine(model, sampling.max_prompt_tokens + sampling.max_tokens)
     tokenizer = llm.get_tokenizer()

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from rft import __version__
+from rft.data.canonical import canonical_text, canonical_words_text, content_hash, hash_text, integer_label, priority
+from rft.data.decontaminate import EvalIndex, find_match
+from rft.data.files import identity, outdated_files, read_rows, write_rows, written_together
+from rft.data.numina import read_numina
+from rft.data.problems import problem_row, problem_text, read_problems
+from rft.data.stages import length_fault, row_fault, stage_table, worked_solution
 
 from . import decontaminate
-from .canonical import canonical_text, canonical_words_text, content_hash, hash_text, integer_label, priority
-from .decontaminate import EvalIndex, find_match
-from .files import identity, outdated_files, read_rows, write_rows, written_together
-from .numina import read_numina
-from .problems import problem_row, problem_text, read_problems
-from .stages import length_fault, row_fault, stage_table, worked_solution
 
 MANIFEST = "sft_manifest.json"
 OWN = re.compile(r"sft_(train|dev|rl_pool(_[0-9]+)?)\.jsonl")

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rft import __version__
-
-from .canonical import canonical_words_text, content_hash, priority
-from .curriculum import read_dataset
-from .decontaminate import build_index, find_match
-from .files import identity, outdated_files, write_rows, written_together
-from .problems import Problem, is_gradable, problem_row, problem_text, read_problems
+from rft.data.canonical import canonical_words_text, content_hash, priority
+from rft.data.curriculum import read_dataset
+from rft.data.decontaminate import build_index, find_match
+from rft.data.files import identity, outdated_files, write_rows, written_together
+from rft.data.problems import Problem, is_gradable, problem_row, problem_text, read_problems
 
 ID_SIZE, OOD_SIZES = 200, (200, 1000)
 MATH_SHARE = 0.85  # of the OOD probes; the reference has 170 of 202

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rft.data.canonical import content_hash, integer_label
+from rft.data.files import read_rows
 from rft.grading import grade, last_boxed
-from rft.tiny.task import INSTRUCTION
-
-from .canonical import content_hash, integer_label
-from .files import TOO_DEEP, read_rows, shorten
+from rft.problems import INSTRUCTION, TOO_DEEP, input_fault, shorten
 
 _LEVEL = re.compile(r"(?:Level )?([1-5?])(?:\.0)?")  # "Level ?" is published for a few
 _CONTESTS = {"I": 1, "II": 2}
@@ -119,8 +118,6 @@ def _problem(row: object, stem: str) -> Problem:
 
 
 def _own(row: dict) -> Problem:
-    from .check import input_fault  # which imports this module
-
     fault = input_fault(row["input"])
     if fault:
         raise ValueError(f"field 'input': {fault}")

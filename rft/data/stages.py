@@ -2,9 +2,9 @@
 
 from collections import Counter
 
+from rft.data.canonical import integer_label
 from rft.grading import equal, last_boxed
-
-from .canonical import integer_label
+from rft.problems import is_text
 
 STAGES = {
     "math_word_problem": "question_type is math-word-problem",
@@ -51,11 +51,6 @@ def length_fault(row: dict) -> tuple[str, str] | None:
     if not any(char.isalnum() for char in row["solution"]):
         return "long_enough", "solution without a word"
     return None
-
-
-def is_text(text: str) -> bool:
-    """Whether every character can be written as UTF-8: a lone surrogate, as JSON may hold, cannot."""
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def worked_solution(solution: str, label: str) -> str | None:

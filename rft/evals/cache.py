@@ -8,8 +8,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from rft.files import append_lines
-from rft.runs.metrics import read_jsonl
+from rft.record.files import append_lines
+from rft.record.readers import read_jsonl
 
 Samples = dict[tuple[str, int], dict]  # (prompt digest, index) to its sample
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rft.evaluation import MODES
-from rft.files import replace_json, replace_text
-from rft.hooks import remote_code
+from rft.evals.scores import MODES
+from rft.options import remote_code
+from rft.record.files import replace_json, replace_text
 
 
 def named_path(text: str) -> tuple[str, Path]:

@@ -1,7 +1,7 @@
 """Every model against the first one, problem by problem, with one correction over all comparisons of a report."""
 
 from rft.evals.paired import compare
-from rft.evaluation import by_problem, share_of_correct
+from rft.evals.scores import by_problem, share_of_correct
 from rft.stats import holm, least_detectable_gain
 
 SMALL = 100  # problems; below, a single one moves the number by more than a point

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from rft.evaluation import graded, read_problems, summarize, tree_digest
+from rft.evals.scores import graded, summarize
+from rft.problems import read_problems
+from rft.record.digest import tree_digest
 
 # What tables and comparisons read of a result, and a page of a record.
 NEEDED = {"model", "kind", "dataset", "mode", "n", "interval95", "samples_per_problem", "metrics", "records"}

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
-from rft.adapters import read_adapter
 from rft.evals import probe
 from rft.evals.models import MERGE_RECORD, Model, adapter_digest, adapter_room, content
 from rft.evals.prompts import load_tokenizer, render, require_short
-from rft.evaluation import read_problems
+from rft.problems import read_problems
+from rft.serving.adapters import read_adapter
 
 BOUND = 0.05  # mean |Δ log-probability| a token, nats, between merged model and served adapter
 
@@ -70,7 +70,7 @@ def merge_and_check(model: Model, output: Path, dataset: Path, settings, bound: 
 
 def write_merged(model: Model, directory: Path) -> None:
     """The base in bf16 with the adapter's update added, as a checkpoint that transformers and vLLM read."""
-    from rft.served import merged
+    from rft.serving.served import merged
 
     manifest, buffer = read_adapter(model.path)
     whole = probe.load_reference(model.base, "cpu")

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from rft.adapters import base_model_of, is_adapter, read_adapter
 from rft.checkpoints import require_gpt_oss
-from rft.evaluation import tree_digest
-from rft.hooks.remote_code import require_own_code, trusted
+from rft.options.remote_code import require_own_code, trusted
+from rft.record.digest import tree_digest
+from rft.serving.adapters import base_model_of, is_adapter, read_adapter
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MERGE_RECORD = "merged_from.json"  # written by rft.evals.merge beside the weights
@@ -116,7 +116,7 @@ def adapter_digest(path: Path) -> str:
 
 
 def adapter_room(models: list[Model], base: Path, serving: str = "exact", rank: int = 0) -> dict:
-    """Options of `rft.engine.open_engine` for an engine over `base` that is to serve its adapters exactly.
+    """Options of `rft.serving.engine.open_engine` for an engine over `base` that is to serve its adapters exactly.
 
     One engine for base and adapters: a zero adapter then is the base, bit for bit. Empty where nothing is served so.
 

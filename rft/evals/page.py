@@ -3,8 +3,8 @@
 import io
 from pathlib import Path
 
+from rft.evals.scores import by_problem
 from rft.evals.table import p_value
-from rft.evaluation import by_problem
 
 HERE = Path(__file__).parent
 SHOWN = 50  # flips of one kind and comparison whose responses are in the page

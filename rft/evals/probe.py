@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from rft.hooks import float32_head, rotary
-from rft.hooks.remote_code import trusted
+from rft.options.remote_code import trusted
 
 PROMPTS, CONTINUATION, PROMPT_TOKENS = 4, 32, 1024
 AGREEMENT = 0.05  # mean |Δ| between engine and reference that bf16 may cause

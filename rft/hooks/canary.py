@@ -7,11 +7,12 @@ has happened to others for weeks (prime-rl #2242, tinker-feedback #70), and on t
 import asyncio
 import statistics
 
+from rft.rules.stability import LOUD
+
 PROMPT_TOKENS = 32
 # Share of the probed layer outputs that moved. From here on an update that moves no log-probability is an error, not
 # rounding: even a tiny model computes the canary's log-probabilities from 24,000 such outputs, so that some 24 moved.
 VISIBLE = 1e-3
-LOUD = 0.5  # the same on an engine with noise, which is itself a rounding of some outputs: an update must be larger
 MEASUREMENTS = 16  # of the base model, and of an adapter that looks wrong on an engine with noise
 APART = 8.0  # standard errors from which weights have moved for certain; see `apart`
 SEEN = 5.0  # from which an update counts as served: 7e-4 by chance, which delays the finding by a few versions

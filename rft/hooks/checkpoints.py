@@ -11,7 +11,7 @@ import torch
 from deepspeed.accelerator import get_accelerator
 from peft import PeftModel
 
-from rft.files import replace_text
+from rft.record.files import replace_text
 
 LATEST = "latest"  # DeepSpeed's name for the file that names the newest complete checkpoint
 

@@ -26,7 +26,7 @@ def rollout_weights(
     Sources: docs/loss.md.
 
     Args:
-        kind: one of `rft.hooks.loss_options.CORRECTIONS`.
+        kind: one of `rft.options.loss.CORRECTIONS`.
         log_ratio: trainer's minus engine's log-probability of each sampled token, (batch, actions), nats.
         action_mask: 1 for action tokens, (batch, actions); what other positions hold does not matter.
         low: IcePop's α; the others have no lower bound and do not look at it.

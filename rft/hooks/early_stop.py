@@ -8,12 +8,12 @@ import json
 import os
 from pathlib import Path
 
-from rft.files import append_lines, replace_json
-from rft.hooks.metrics import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
 from rft.hooks.run_files import forget_stop, run_dir
-from rft.runs import disk
-from rft.runs.metrics import read_jsonl
-from rft.runs.rules import chosen, findings, judge
+from rft.record import disk
+from rft.record.files import append_lines, replace_json
+from rft.record.names import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
+from rft.record.readers import read_jsonl
+from rft.rules.judge import chosen, findings, judge
 
 STATUS = 10
 _said: dict[str, str] = {}  # rule -> level that stands in the file already
@@ -26,7 +26,7 @@ def decide(args, global_step: int) -> dict | None:
     `action` (`stop`; `watch` for a warning, and for a rule that may not stop), `reason`, `numbers`.
 
     Args:
-        args: OpenRLHF's; `stop_rules` as `rft.runs.rules.chosen` reads it.
+        args: OpenRLHF's; `stop_rules` as `rft.rules.judge.chosen` reads it.
         global_step: steps trained.
 
     Returns:
@@ -55,24 +55,6 @@ def decide(args, global_step: int) -> dict | None:
         if verdict.level == "ok":
             _said.pop(verdict.rule, None)
     return None
-
-
-def require_stoppable(args) -> None:
-    """Check `--stop_rules`; with asynchronous training the default becomes `off`.
-
-    Raises:
-        ValueError: an unknown rule; or rules for asynchronous training, whose sampler would wait for ever for a
-            trainer that has stopped.
-    """
-    chosen(args.stop_rules)
-    if args.async_train and args.stop_rules == "default":
-        args.stop_rules = "off"
-    if args.async_train and args.stop_rules != "off":
-        raise ValueError(
-            "asynchronous training cannot be stopped between two steps\n"
-            f"  found:  --async_train, --stop_rules {args.stop_rules}\n  wanted: --stop_rules off\n"
-            "  repair: leave --stop_rules out, and run python -m rft.runs.diagnose RUN beside the training"
-        )
 
 
 def stopping_rules(args, global_step: int) -> set[str]:

@@ -2,7 +2,7 @@
 
 import os
 
-from rft.hooks import remote_code
+from rft.options import remote_code
 
 NAMES = ("RFT_RUN_DIR", "METRICS_LOG_DIR", "SAMPLES_LOG_DIR", "SPIKE_LOG_PATH", "SPIKE_GRAD_NORM", "CHAT_DATE")
 NAMES += (remote_code.VARIABLE,)

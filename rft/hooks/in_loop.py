@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from rft.runs.eval_names import PREFIX, dataset_name, mode_of
+from rft.record.eval_names import PREFIX, dataset_name, mode_of
 
 
 def at_start(args, global_step: int) -> bool:

@@ -6,12 +6,10 @@ import numbers
 import os
 from pathlib import Path
 
-from rft.files import append_lines, replace_text
 from rft.hooks.run_files import forget_stop
+from rft.record.files import append_lines, replace_text
+from rft.record.names import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
 
-TRAINING_FILE = "training_metrics.jsonl"
-EVAL_FILE = "eval_metrics.jsonl"
-DECISIONS_FILE = "decisions.jsonl"  # of early stopping
 DISCARDED = {  # file -> where lines of steps that are trained again go
     TRAINING_FILE: "discarded_metrics.jsonl",
     EVAL_FILE: f"discarded_{EVAL_FILE}",

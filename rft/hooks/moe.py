@@ -3,12 +3,9 @@
 import deepspeed
 import torch
 
-from rft.hooks import remote_code
-
 # Modules whose experts run or not depending on the tokens: ZeRO-3 must gather them whole, since ranks that route
 # differently would wait for each other's gathers. Upstream knows the first name only.
 SPARSE_BLOCKS = ("SparseMoeBlock", "GptOssMLP")
-NO_SINKS = ("flash_attention_2", "flash_attention_3", "sdpa")
 
 
 def mark_leaf_modules(model: torch.nn.Module) -> None:
@@ -28,25 +25,3 @@ def keep_training_path(model: torch.nn.Module) -> None:
     for module in model.modules():
         if type(module).__name__ == "GptOssExperts":
             module.train()
-
-
-def refuse_unsound_attention(args) -> None:
-    """Refuse to train gpt-oss with an attention that leaves its sinks out, or with packed samples, which need one.
-
-    FlashAttention 2 has no sinks (Dao-AILab #1797): the model would be another one, without an error.
-
-    Raises:
-        ValueError: the options of this run, what is wanted, and how to get there.
-    """
-    from transformers import AutoConfig
-
-    if AutoConfig.from_pretrained(args.pretrain, trust_remote_code=remote_code.trusted()).model_type != "gpt_oss":
-        return
-    if args.packing_samples or args.attn_implementation in NO_SINKS:
-        raise ValueError(
-            "gpt-oss cannot be trained like this: the attention would leave out its sinks\n"
-            f"  found:  --attn_implementation {args.attn_implementation}, packing_samples {args.packing_samples}\n"
-            "  wanted: an attention with sinks, no packing\n"
-            "  repair: --attn_implementation eager, without --packing_samples, --use_dynamic_batch and "
-            "--ring_attn_size, which need packing"
-        )

@@ -6,8 +6,8 @@ from functools import partial
 
 import torch
 
-from rft.hooks import remote_code
 from rft.mxfp4 import decode
+from rft.options import remote_code
 
 SCALE_SUFFIX = "_scale"
 

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from rft.files import replace_json
+from rft.record.files import replace_json
 
 
 def run_dir() -> Path | None:

@@ -5,8 +5,8 @@ import math
 import os
 from pathlib import Path
 
-from rft.files import replace_text
 from rft.grading import grade, open_channel
+from rft.record.files import replace_text
 
 EXTRACTION = {2.0: "boxed", 1.0: "last number", 0.0: "none"}
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from rft.files import append_lines
 from rft.hooks.loss import LOG_RATIO_BOUND, ratio_tails
+from rft.record.files import append_lines
 
 WORST_TOKENS = 20  # tokens listed
 CONTEXT_TOKENS = 20  # tokens decoded before each of them

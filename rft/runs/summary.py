@@ -19,9 +19,9 @@ from rft.evals.files import read_results
 from rft.evals.page import page
 from rft.evals.regression import compare_files
 from rft.evals.table import print_results, wide_console
-from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
-from rft.runs.eval_names import shares_of_correct
-from rft.runs.metrics import metrics_dir, read_jsonl, samples_dir, series
+from rft.record.eval_names import shares_of_correct
+from rft.record.names import EVAL_FILE, TRAINING_FILE
+from rft.record.readers import metrics_dir, read_jsonl, samples_dir, series
 
 matplotlib.use("Agg")
 

@@ -10,9 +10,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from rft.evaluation import read_problems
+from rft.problems import INSTRUCTION, read_problems
 
-INSTRUCTION = "Put the final answer within \\boxed{}."
 EXPRESSION = re.compile(r"(\d+) \+ (\d+)")
 SIZES = {"warm": 2400, "train": 512, "heldout": 256}  # problems: supervised warm start, GRPO prompts, evaluation
 DISTINCT = 4095  # unordered pairs of two-digit numbers

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rft.evaluation import tree_digest
+from rft.record.digest import tree_digest
 from rft.tiny.task import read_split
 
 HERE = Path(__file__).resolve().parent

@@ -61,7 +61,7 @@ def git_diff(folder: Path, before: bytes | None, after: bytes | None) -> bytes:
     return b"diff --git a/pkg/f.py b/pkg/f.py" * bool(head) + end + rest
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(edits())
 def test_applies_like_git_and_reverts_to_the_same_bytes(edit):
     before, after = edit

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ranks import run_module
 
-from rft.runs.checks import command
+from rft.options import command
 
 CLIP = (0.2, 0.28)
 LOW, HIGH = 0.7, 1.5  # of the weights; only IcePop looks at the lower one
@@ -61,7 +61,7 @@ def near(value: float, bounds) -> bool:
 def test_loss_and_gradient_are_those_of_the_papers(kind):
     loss_fn = corrected_loss(kind)
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
     @given(BATCH)
     def check(batch):
         for tokens, _ in batch:  # no comparison hangs on float32's rounding

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rft.engine import open_engine
+from rft.serving.engine import open_engine
 
 LIMITS = {"max_model_len": 128, "max_num_batched_tokens": 64, "max_num_seqs": 16}  # prompts come in pieces too
 

@@ -13,10 +13,10 @@ import torch
 from peft import PeftModel
 from transformers import AutoTokenizer
 
-from rft.adapters import base_model_of
 from rft.evals.prompts import digest
 from rft.hooks import rotary
-from rft.runs.metrics import read_jsonl
+from rft.record.readers import read_jsonl
+from rft.serving.adapters import base_model_of
 from rft.tiny.checkpoint import load_dequantized
 
 

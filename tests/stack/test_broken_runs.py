@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from direct import kill, log_of, start, wait_until
 
-from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE
+from rft.record.names import EVAL_FILE, TRAINING_FILE
+from rft.record.readers import read_jsonl
 from rft.runs.diagnose import diagnose
 from rft.runs.memory import marked_processes
-from rft.runs.metrics import read_jsonl
 
 pytestmark = pytest.mark.stack
 ZERO_REWARD = """

@@ -150,8 +150,8 @@ def test_full_disk_stops_with_the_samples_kept(checkpoint, dataset, tmp_path, mo
 
 def test_dropped_or_weakened_adapter_is_an_error(checkpoint, adapters, monkeypatch):
     """The engine gets the adapter at a third of its strength, as if some layers were lost on the way."""
-    import rft.engine
-    from rft.adapters import read_adapter
+    import rft.serving.engine
+    from rft.serving.adapters import read_adapter
 
     def weakened(path):
         manifest, buffer = read_adapter(path)
@@ -159,7 +159,7 @@ def test_dropped_or_weakened_adapter_is_an_error(checkpoint, adapters, monkeypat
             layer["scaling"] /= 3
         return manifest, buffer
 
-    monkeypatch.setattr(rft.engine, "read_adapter", weakened)
+    monkeypatch.setattr(rft.serving.engine, "read_adapter", weakened)
     (model,) = checked([("tuned", adapters["tuned"])])
     prompts = [p.tokens for p in render(load_tokenizer(checkpoint), PROBLEMS[:4], None, None)]
     server = Server(160, {model.base: prompts}, {model.base: adapter_room([model], model.base)})

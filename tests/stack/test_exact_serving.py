@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from tiny_adapter import LAYERS, NAMES, SCALING, adapter, one_update
 
-from rft.engine import sync_engine
 from rft.hooks.lora_manifest import build_manifest, layer_matrices
+from rft.serving.engine import sync_engine
 
 pytestmark = pytest.mark.stack
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file

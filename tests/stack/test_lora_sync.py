@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 from tiny_adapter import LAYERS, NAMES, adapter, one_update
 
-from rft.engine import sync_engine
 from rft.hooks.lora_manifest import build_manifest
-from rft.served import expected_layer, merged, read_layer
+from rft.serving.engine import sync_engine
+from rft.serving.served import expected_layer, merged, read_layer
 
 pytestmark = pytest.mark.stack
 

@@ -12,9 +12,9 @@ from direct import kill, log_of, start, wait_until
 from float32_truth import assert_only_rounding_parts_evaluations
 from tiny_dense import make_dense_checkpoint
 
-from rft.hooks.metrics import TRAINING_FILE
+from rft.record.names import TRAINING_FILE
+from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
-from rft.runs.metrics import read_jsonl
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from ranks import run_ranks
 from safetensors.torch import load_file, save_file
 from transformers import GptOssConfig
 
-from rft.engine import open_engine
+from rft.serving.engine import open_engine
 from rft.tiny.checkpoint import build_model, load_dequantized, save_checkpoint, tiny_config
 
 pytestmark = pytest.mark.stack

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rft.runs.checks import GO, command, software
+from rft.options import command
+from rft.runs.preflight import software
+from rft.runs.preflight.lines import GO
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +48,7 @@ def test_options_and_defaults_are_the_trainers():
 def test_nodes_of_a_real_cluster():
     """A head started by hand, as RAY_ADDRESS's would be: preflight compares the tree on its only node."""
     script = (
-        "import json, ray; from rft.runs.checks import software; "
+        "import json, ray; from rft.runs.preflight.lines import software; "
         "context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False); import os; "
         "os.environ['RAY_ADDRESS'] = context.address_info['gcs_address']; "
         "print(json.dumps([list(line) for line in software.check_nodes()])); ray.shutdown()"

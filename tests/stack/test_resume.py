@@ -10,9 +10,9 @@ import pytest
 from direct import kill, log_of, signal_all, start, train, wait_until
 from safetensors.torch import load_file
 
-from rft.hooks.metrics import TRAINING_FILE
+from rft.record.names import TRAINING_FILE
+from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
-from rft.runs.metrics import read_jsonl
 
 pytestmark = pytest.mark.stack
 OPTIONS = ("--full_determinism", "--save_steps", "1", "--save_hf_ckpt", "--max_ckpt_num", "2", "--num_episodes", "2")

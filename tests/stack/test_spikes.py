@@ -11,7 +11,7 @@ import torch
 from ranks import run_module, run_ranks
 from safetensors.torch import load_file
 
-from rft.runs.metrics import read_jsonl
+from rft.record.readers import read_jsonl
 
 pytestmark = pytest.mark.stack
 STEPS = 4  # spike_train.py: two rollouts of two updates

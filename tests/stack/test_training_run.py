@@ -16,12 +16,12 @@ import torch
 from listeners import is_beyond, listening
 from safetensors.torch import load_file
 
-from rft.adapters import base_model_of, read_adapter
-from rft.engine import open_engine, sync_engine
-from rft.evaluation import read_problems
-from rft.hooks.metrics import TRAINING_FILE
+from rft.problems import read_problems
+from rft.record.names import TRAINING_FILE
+from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
-from rft.runs.metrics import read_jsonl
+from rft.serving.adapters import base_model_of, read_adapter
+from rft.serving.engine import open_engine, sync_engine
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]

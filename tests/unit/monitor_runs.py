@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from rft.hooks.metrics import log_evaluation, log_training_step
-from rft.runs.monitor_page import page
+from rft.runs.monitor.page import page
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = {

@@ -2,7 +2,8 @@
 
 from argparse import Namespace
 
-from rft.runs.checks import NO_GO, command
+from rft.options import command
+from rft.runs.preflight.lines import NO_GO
 
 TINY = (
     "--pretrain M --attn_implementation eager --lora_rank 8 --target_modules q_proj k_proj v_proj o_proj "

@@ -5,9 +5,9 @@ import random
 from html.parser import HTMLParser
 from pathlib import Path
 
-from rft.evaluation import summarize
-from rft.runs import report
-from rft.runs.healthy import HEALTHY
+from rft.evals.scores import summarize
+from rft.rules.healthy import HEALTHY
+from rft.runs.report import cli
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\"'`\u2028\u2029]]>--><!--{{7*7}}"
 
@@ -109,4 +109,4 @@ class Parsed(HTMLParser):
 
 
 def page_of(*paths) -> str:
-    return report.page(report.load_all(list(paths)))
+    return cli.page(cli.load_all(list(paths)))

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rft.evaluation import summarize
-from rft.hooks.metrics import EVAL_FILE, TRAINING_FILE, json_line
-from rft.runs import attempt
-from rft.runs.attempt_entry import thinned
-from rft.runs.training_options import differences, shown_options
+from rft.evals.scores import summarize
+from rft.hooks.metrics import json_line
+from rft.options.recorded import differences, shown_options
+from rft.record.names import EVAL_FILE, TRAINING_FILE
+from rft.runs.attempt import cli
+from rft.runs.attempt.entry import thinned
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG = "# Research log\nNewest first, one entry per attempt.\n\n## 2026-01-01: an older one (negative)\nWords.\n"
@@ -57,7 +58,7 @@ def everything(folder):
 def refused_by_git(folder, capsys, *arguments):
     """What a refused command said, which changed nothing."""
     before = everything(folder)
-    assert attempt.main([str(word) for word in arguments]) == 2
+    assert cli.main([str(word) for word in arguments]) == 2
     assert everything(folder) == before
     return capsys.readouterr().err
 
@@ -118,12 +119,12 @@ def evaluation(model, solved, problems=200):
 
 def test_start_makes_branch_and_tag_at_the_present_commit(repository, capsys):
     head = git(repository, "rev-parse", "HEAD")
-    assert attempt.main(START) == 0
+    assert cli.main(START) == 0
     assert "attempt-07-tiny-lr" in capsys.readouterr().out
     assert git(repository, "symbolic-ref", "--short", "HEAD") == "attempt-07-tiny-lr"
     assert git(repository, "rev-parse", "HEAD") == git(repository, "rev-parse", "attempt-07-start^{commit}") == head
     assert git(repository, "for-each-ref", "--format=%(taggername)", "refs/tags") == "A Researcher"
-    branch, words = attempt.recorded(repository, 7)
+    branch, words = cli.recorded(repository, 7)
     assert branch == "attempt-07-tiny-lr"
     assert words == {"question": "Does a lower rate #1 do? ## no", "prediction": "Slower, not worse."}
     assert git(repository, "status", "--porcelain") == ""
@@ -131,7 +132,7 @@ def test_start_makes_branch_and_tag_at_the_present_commit(repository, capsys):
 
 def test_start_works_in_a_folder_of_the_checkout(repository, monkeypatch):
     monkeypatch.chdir(repository / "launch")
-    assert attempt.main(START) == 0
+    assert cli.main(START) == 0
 
 
 def test_a_dirty_tree_is_refused_by_name(repository, capsys):
@@ -154,7 +155,7 @@ def test_a_dirty_tree_is_refused_by_name(repository, capsys):
 def test_a_number_that_is_taken_is_refused(repository, capsys, existing):
     git(repository, *existing)
     assert "attempt-07" in refused(repository, capsys, *START)
-    assert attempt.main(["start", "8", *START[2:]]) == 0
+    assert cli.main(["start", "8", *START[2:]]) == 0
 
 
 @pytest.mark.parametrize(
@@ -185,15 +186,15 @@ def test_without_the_branch_there_is_no_tag(repository, capsys):
 def test_outside_a_checkout(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert attempt.main(START) == 2
+    assert cli.main(START) == 2
     assert "git" in capsys.readouterr().err
 
 
 def test_finish_writes_the_entry_on_top(repository, capsys):
-    attempt.main(START)
+    cli.main(START)
     run = make_run(repository, "20261121T100000Z", "--actor_learning_rate", "1e-3", "--adam_offload",
                    right={"before": 100, "after": 130})  # fmt: skip
-    assert attempt.main(["finish", "7", str(run)]) == 0
+    assert cli.main(["finish", "7", str(run)]) == 0
     assert git(repository, "status", "--porcelain") == "M research_log.md"
     log = (repository / "research_log.md").read_text()
     head, rest = log.split("## ", 1)
@@ -228,11 +229,11 @@ def test_finish_writes_the_entry_on_top(repository, capsys):
 
 
 def test_finish_against_another_run(repository):
-    attempt.main(START)
+    cli.main(START)
     other = make_run(repository, "20261121T100000Z", "--seed", "1", right={"before": 100, "after": 130})
     run = make_run(repository, "20261121T110000Z", "--seed=2", "--actor_learning_rate", "0.003",
                    right={"before": 100, "after": 90})  # fmt: skip
-    assert attempt.main(["finish", "7", str(run), "--against", str(other)]) == 0
+    assert cli.main(["finish", "7", str(run), "--against", str(other)]) == 0
     log = (repository / "research_log.md").read_text()
     assert "attempt-07-tiny-lr (negative)\n" in log
     assert "**Configuration.** Against `runs/train_grpo_tiny/20261121T100000Z`:\n" in log
@@ -245,25 +246,25 @@ def test_finish_against_another_run(repository):
 
 
 def test_runs_that_cannot_be_compared_say_why(repository):
-    attempt.main(START)
+    cli.main(START)
     other = make_run(repository, "20261121T100000Z", right={"before": 100, "after": 130})
     run = make_run(repository, "20261121T110000Z", right={"before": 100, "after": 101})
     (run / "evals/after.json").write_text(json.dumps([evaluation("after", 101) | {"problems": "others"}]))
-    assert attempt.main(["finish", "7", str(run), "--against", str(other)]) == 0
+    assert cli.main(["finish", "7", str(run), "--against", str(other)]) == 0
     log = (repository / "research_log.md").read_text()
     assert "(no paired evaluation)" in log and log.count("- Not compared: ") == 3 and "found problems" in log
     assert "Every training option as in `runs/train_grpo_tiny/20261121T100000Z`." in log
 
 
 def test_a_run_that_was_stopped_and_never_evaluated(repository):
-    attempt.main(START)
+    cli.main(START)
     stopped = {"global_step": 3, "rule": "nan", "reason": "grad_norm is not finite.", "exit_status": 10}
     (repository / "launch/common.sh").write_text((repository / "launch/common.sh").read_text() + "# changed\n")
     git(repository, "commit", "--quiet", "--all", "--message=mended")
     run = make_run(repository, "20261121T100000Z", steps=3, stopped=stopped)
     with (run / TRAINING_FILE).open("a") as stream:
         stream.write('{"global_step": 4, "rew')  # a kill's torn tail
-    assert attempt.main(["finish", "7", str(run)]) == 0
+    assert cli.main(["finish", "7", str(run)]) == 0
     log = (repository / "research_log.md").read_text()
     assert "Stopped early at step 3 by rule `nan`: grad_norm is not finite (exit status 10)." in log
     assert "(1 commits after `attempt-07-start`)" in log and "3 steps trained." in log
@@ -271,13 +272,13 @@ def test_a_run_that_was_stopped_and_never_evaluated(repository):
 
 
 def test_a_run_that_died_at_once_from_other_code(repository):
-    attempt.main(START)
+    cli.main(START)
     run = make_run(repository, "20261121T100000Z", git={"commit": "0" * 40, "dirty": True})
     (run / TRAINING_FILE).unlink()
     (run / EVAL_FILE).unlink()
     moved = repository / "elsewhere"
     run.rename(moved)
-    assert attempt.main(["finish", "7", str(moved)]) == 0
+    assert cli.main(["finish", "7", str(moved)]) == 0
     log = (repository / "research_log.md").read_text()
     assert "not in this checkout, so not compared with `attempt-07-start`, uncommitted changes" in log
     assert "No training step was recorded." in log
@@ -288,7 +289,7 @@ def test_finish_refuses_what_it_cannot_read(repository, capsys, tmp_path):
     assert "no tag attempt-07-start" in refused(repository, capsys, "finish", "7", tmp_path)
     git(repository, "tag", "--annotate", "--message=by hand", "attempt-09-start")
     assert "no question and prediction" in refused(repository, capsys, "finish", "9", tmp_path)
-    attempt.main(START)
+    cli.main(START)
     capsys.readouterr()
     assert "run.json" in refused(repository, capsys, "finish", "7", tmp_path)
     run = make_run(repository, "20261121T100000Z", right={"before": 3})
@@ -300,7 +301,7 @@ def test_finish_refuses_what_it_cannot_read(repository, capsys, tmp_path):
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(repository):
-    attempt.main(START)
+    cli.main(START)
     run = make_run(repository, "20261121T100000Z", right={"before": 100, "after": 130})
     (repository / "research_log.md").write_text(LOG + "words\n" * 12_000)
     before = everything(repository)
@@ -321,17 +322,17 @@ def test_a_full_disk_leaves_the_log_as_it_was(repository):
 def test_the_first_entry_of_a_log(repository):
     (repository / "research_log.md").write_text("# Research log\nNewest first.\n")
     git(repository, "commit", "--quiet", "--all", "--message=empty")
-    attempt.main(START)
-    assert attempt.main(["finish", "7", str(make_run(repository, "20261121T100000Z"))]) == 0
+    cli.main(START)
+    assert cli.main(["finish", "7", str(make_run(repository, "20261121T100000Z"))]) == 0
     log = (repository / "research_log.md").read_text()
     assert log.startswith("# Research log\nNewest first.\n\n## 20") and log.endswith("_to be written_\n")
 
 
 def test_entries_are_told_apart_by_their_number(repository):
-    attempt.main(START)
-    attempt.main(["start", "107", *START[2:]])
+    cli.main(START)
+    cli.main(["start", "107", *START[2:]])
     runs = [make_run(repository, f"20261121T1{i}0000Z") for i in range(2)]
-    assert [attempt.main(["finish", n, str(r)]) for n, r in zip(("107", "7"), runs, strict=True)] == [0, 0]
+    assert [cli.main(["finish", n, str(r)]) for n, r in zip(("107", "7"), runs, strict=True)] == [0, 0]
     heads = [line for line in (repository / "research_log.md").read_text().splitlines() if line.startswith("## ")]
     assert "attempt-07-" in heads[0] and "attempt-107-" in heads[1] and len(heads) == 3
 

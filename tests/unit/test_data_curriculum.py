@@ -15,7 +15,7 @@ from rft.data.curriculum import Part, make_curriculum, mix
 from rft.data.files import identity, read_rows
 from rft.data.pass_rates import Sampling, estimate, locked, problem_key, rate_row
 from rft.data.problems import problem_row
-from rft.runs.metrics import read_jsonl
+from rft.record.readers import read_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from rft.data.check import check_file
 from rft.data.files import read_rows
 from rft.data.probes import make_probe_sets
 from rft.data.problems import problem_row, problem_text, read_problems
-from rft.evaluation import read_problems as read_for_evaluation
+from rft.problems import read_problems as read_for_evaluation
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT.parent / "shared" / "data"

@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sleeping import sleeping
 
-from rft.files import append_lines, replace_json
 from rft.hooks import early_stop
-from rft.hooks.metrics import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE, log_evaluation, log_training_step, rewind
-from rft.runs import disk
+from rft.hooks.metrics import log_evaluation, log_training_step, rewind
+from rft.options.refusals import require_stoppable
+from rft.record import disk
+from rft.record.files import append_lines, replace_json
+from rft.record.names import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
+from rft.record.readers import read_jsonl
 from rft.runs.diagnose import diagnose
-from rft.runs.metrics import read_jsonl
 
 EVALUATION = {"eval_probe_ood_greedy_pass@1": 0.5, "eval_probe_ood_problems": 200.0}
 
@@ -87,7 +89,7 @@ def test_the_disk_is_judged_while_processes_of_the_run_live(run, monkeypatch):
     assert diagnose(run)["findings"] == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_kill_at_any_byte_leaves_files_that_every_reader_opens(tmp_path_factory, data):
     """A torn tail is dropped, and what is appended later starts on a line of its own."""
@@ -169,12 +171,12 @@ def test_gates(run):
 
 def test_what_cannot_be_stopped_is_refused(run):
     asynchronous = options(run, async_train=True)
-    early_stop.require_stoppable(asynchronous)
+    require_stoppable(asynchronous)
     assert asynchronous.stop_rules == "off"
     with pytest.raises(ValueError, match="asynchronous training cannot be stopped"):
-        early_stop.require_stoppable(options(run, async_train=True, stop_rules="disk"))
+        require_stoppable(options(run, async_train=True, stop_rules="disk"))
     with pytest.raises(ValueError, match="--stop_rules: found 'dsik'"):
-        early_stop.require_stoppable(options(run, async_train=False, stop_rules="dsik"))
+        require_stoppable(options(run, async_train=False, stop_rules="dsik"))
 
 
 def test_checkpoints_tell_what_the_next_one_needs(tmp_path):

@@ -11,7 +11,8 @@ from rft.evals.compare import add_comparisons
 from rft.evals.files import read_results, regrade
 from rft.evals.prompts import digest
 from rft.evals.regression import averages, compare_files
-from rft.evaluation import graded, summarize, tree_digest
+from rft.evals.scores import graded, summarize
+from rft.record.digest import tree_digest
 from rft.runs.summary import agreement_with_loop, compared, print_rest
 
 ROOT = Path(__file__).resolve().parents[2]

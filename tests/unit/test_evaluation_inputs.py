@@ -17,7 +17,7 @@ from rft.evals.models import Model, adapter_digest, checked
 from rft.evals.prompts import load_tokenizer, render, require_short
 from rft.evals.run import Settings
 from rft.evals.serving import Server
-from rft.evaluation import read_problems
+from rft.problems import read_problems
 from rft.runs.manifest import describe
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from rft.evals.models import checked
 from rft.evals.page import page
 from rft.evals.prompts import load_tokenizer, render
 from rft.evals.run import Settings, evaluate, identity
-from rft.evaluation import summarize, votes
+from rft.evals.scores import summarize, votes
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,8 +12,8 @@ from preflight_options import options
 from rft.hooks.advantages import GROUP_EPSILON, group_advantages
 from rft.hooks.corrections import rollout_weights
 from rft.hooks.kl import approx_kl
-from rft.hooks.loss_options import CORRECTIONS, correction_bounds
-from rft.runs.checks import batches
+from rft.options.loss import CORRECTIONS, correction_bounds
+from rft.runs.preflight import batches
 
 ROUNDING = 2**-22  # relative: four of float32's half spacings, for a difference, a sum, an exponential and a product
 LOG_PROBS = st.lists(st.tuples(st.floats(-12, 0, width=32), st.floats(-12, 0, width=32)), min_size=1, max_size=12)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rft.hooks.loss import ratio_tails, token_weights
-from rft.hooks.loss_options import require_on_policy, require_static_batches
+from rft.options.loss import require_on_policy, require_static_batches
 
 
 def test_tails_of_a_known_vector():

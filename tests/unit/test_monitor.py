@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from monitor_runs import SPIKE, log, monitor, text, write_run
 
 from rft.hooks.metrics import rewind
-from rft.runs import monitor_state
-from rft.runs.monitor_metrics import bounds, spark
-from rft.runs.monitor_state import find_run, follow, last_spikes, read_state
-from rft.runs.progress import clock, status, total_steps, train_options
+from rft.runs.monitor.metrics import bounds, spark
+from rft.runs.monitor.progress import clock, status, total_steps, train_options
+from rft.runs.monitor.state import find_run, follow, last_spikes, read_state
 
 
 @pytest.fixture(autouse=True)
@@ -235,7 +234,7 @@ def whole_run(tmp_path_factory):
     return run, {name: (run / name).read_bytes() for name in files}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_every_prefix_of_every_file_is_a_page(whole_run, data):
     run, contents = whole_run
@@ -319,5 +318,5 @@ def test_gpus_are_listed_and_a_driver_that_hangs_is_named(tmp_path, monkeypatch)
     program.write_text("#!/bin/sh\nexit 9\n")
     assert "! nvidia-smi ended with status 9" in text(read_state(run))
     program.write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(monitor_state, "GPU_SECONDS", 0.2)
+    monkeypatch.setattr("rft.runs.monitor.state.GPU_SECONDS", 0.2)
     assert "! nvidia-smi did not answer within 0.2 s" in text(read_state(run))

@@ -88,7 +88,7 @@ floats = st.floats(-(2.0**120), 2.0**120, width=32)
 blocks_of_floats = st.lists(floats, min_size=2 * BLOCK, max_size=2 * BLOCK)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(blocks_of_floats)
 def test_encode_is_idempotent_and_bounded(values):
     weight = torch.tensor(values).reshape(1, BLOCK, 2)
@@ -103,14 +103,14 @@ def test_encode_is_idempotent_and_bounded(values):
     assert ((weight - decoded).abs() <= scale)[small].all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(blocks_of_floats)
 def test_fake_quantize_equals_the_stored_values(values):
     weight = torch.tensor(values).reshape(1, BLOCK, 2)
     assert same_bits(fake_quantize(weight), decode(*encode(weight), torch.float32))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(min_size=32, max_size=32), st.integers(3, 250))
 def test_every_block_whose_largest_code_is_normal_survives(packed, scale):
     """What an encoder can have written (a block that reaches 4 or 6) comes back bit for bit."""

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from preflight_options import TINY, options, refused, verdicts
 
-from rft.data.files import file_sha256, identity
-from rft.runs import preflight
-from rft.runs.checks import GO, NO_GO, WARN, command, data, harmony
+from rft.data.files import identity
+from rft.options import command
+from rft.record.digest import file_sha256
+from rft.runs.preflight import cli, data, harmony
+from rft.runs.preflight.lines import GO, NO_GO, WARN
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +46,7 @@ def run(tmp_path, checkpoint, monkeypatch):
 def page(run, *more: str) -> dict:
     """The document of a preflight of this run with more options at its end."""
     directory, words = run
-    status = preflight.main(["--json", "--run-dir", str(directory), "--", *words, *more])
+    status = cli.main(["--json", "--run-dir", str(directory), "--", *words, *more])
     document = json.loads((directory / "preflight.json").read_text())
     assert status == (0 if document["go"] else 1)
     return document
@@ -100,11 +102,11 @@ def test_bad_use_exits_2_and_writes_nothing(run, capsys):
         ["--run-dir", str(directory), "--", *words, "--no_such_option"],
         ["--run-dir", str(directory)],
     ):
-        assert preflight.main(arguments) == 2
+        assert cli.main(arguments) == 2
         assert capsys.readouterr().err.startswith("error: command: ")
     for arguments in (["--", *words], ["--unknown", "--run-dir", str(directory), "--", *words]):
         with pytest.raises(SystemExit) as ended:
-            preflight.main(arguments)
+            cli.main(arguments)
         assert ended.value.code == 2
     assert list(directory.iterdir()) == []
 
@@ -113,7 +115,7 @@ def test_a_checkpoint_with_code_of_its_own_needs_the_option(run, tmp_path, capsy
     directory, words = run
     (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": [null, "theirs.Tokenizer"]}}')
     for option in ("--pretrain", "--reward_pretrain"):
-        assert preflight.main(["--run-dir", str(directory), "--", *words, option, str(tmp_path)]) == 2
+        assert cli.main(["--run-dir", str(directory), "--", *words, option, str(tmp_path)]) == 2
         said = capsys.readouterr().err
         assert f"{tmp_path}/tokenizer_config.json: found code" in said
         assert "theirs.Tokenizer in auto_map" in said and "pass --trust_remote_code" in said
@@ -122,7 +124,7 @@ def test_a_checkpoint_with_code_of_its_own_needs_the_option(run, tmp_path, capsy
 
 def test_the_command_prints_one_line_a_check_and_imports_no_torch(run):
     directory, words = run
-    script = "import sys; from rft.runs import preflight; code = preflight.main(sys.argv[1:]); "
+    script = "import sys; from rft.runs.preflight import cli; code = cli.main(sys.argv[1:]); "
     script += "sys.exit(99 if {'torch', 'ray', 'transformers', 'vllm'} & set(sys.modules) else code)"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -136,7 +138,7 @@ def test_the_command_prints_one_line_a_check_and_imports_no_torch(run):
 
 
 def test_no_run_directory_is_made(run, tmp_path):
-    assert preflight.main(["--run-dir", str(tmp_path / "new"), "--", *run[1]]) == 0
+    assert cli.main(["--run-dir", str(tmp_path / "new"), "--", *run[1]]) == 0
     assert not (tmp_path / "new").exists()
 
 
@@ -238,7 +240,7 @@ def test_sets_that_only_the_before_after_verdict_reads_are_looked_at(run, files,
     posthoc = write(tmp_path / "posthoc.jsonl", [problem("7 + 1 = ?", "8"), problem("70 + 9 = ?", "79")])
     directory, words = run
     given = ["--run-dir", str(directory), "--also-evaluated", str(posthoc), "--", *words]
-    assert preflight.main(given) == 1
+    assert cli.main(given) == 1
     found = {line["name"]: line for line in json.loads((directory / "preflight.json").read_text())["checks"]}
     assert found["data"]["measured"] == "64 training prompts, 8 for evaluation in the loop, 2 outside it"
     assert found["overlap"]["verdict"] == NO_GO and "posthoc.jsonl" in found["overlap"]["measured"]

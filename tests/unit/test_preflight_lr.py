@@ -56,7 +56,7 @@ def real_scheduler(args: SimpleNamespace, max_steps: int):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), **SIZES)
 def test_schedule_equals_the_trainers(data, prompts, n_samples, batch, episodes, epochs, ratio):
     args = SimpleNamespace(
@@ -87,7 +87,7 @@ def test_first_update_has_no_rate_and_the_last_a_tenth():
     assert factor(schedule, 200) == pytest.approx(0.1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(total=st.integers(1, 600_000), warmup=st.floats(0, 1))
 @example(total=1, warmup=0.03)
 @example(total=24, warmup=0.03)

@@ -11,7 +11,8 @@ from pathlib import Path
 from preflight_options import options, refused, verdicts
 from sleeping import sleeping
 
-from rft.runs.checks import GO, NO_GO, WARN, machine, software
+from rft.runs.preflight import machine, software
+from rft.runs.preflight.lines import GO, NO_GO, WARN
 
 
 def test_patches_and_nodes(monkeypatch):

@@ -1,11 +1,10 @@
 """Preflight: the model, what it can be trained with, the reward, the checkpoint to go on from."""
 
-import ast
-from pathlib import Path
-
 from preflight_options import CONFIG_20B, CONFIG_120B, options, refused, verdicts
 
-from rft.runs.checks import GO, WARN, command, gigabytes, memory, model
+from rft.options import command
+from rft.runs.preflight import memory, model
+from rft.runs.preflight.lines import GO, WARN, gigabytes
 
 
 def test_parameters_are_the_measured_sizes():
@@ -30,12 +29,6 @@ def test_attention():
     refused(model.check_attention(checkpointing, CONFIG_20B), "fails under ZeRO-3", "_use_reentrant")
     reentrant = options("--gradient_checkpointing --gradient_checkpointing_use_reentrant")
     assert verdicts(model.check_attention(reentrant, CONFIG_20B)) == {GO}
-
-
-def test_attentions_without_sinks_are_those_that_the_trainer_refuses():
-    path = Path(model.__file__).resolve().parents[2] / "hooks" / "moe.py"
-    names = {n.targets[0].id: n.value for n in ast.parse(path.read_text()).body if isinstance(n, ast.Assign)}
-    assert ast.literal_eval(names["NO_SINKS"]) == model.NO_SINKS
 
 
 def test_a_config_without_sizes_is_refused(tmp_path, checkpoint):

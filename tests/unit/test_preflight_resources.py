@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from preflight_options import CONFIG_20B, CONFIG_120B, EIGHT_GPUS, options, refused, verdicts
 
-from rft.runs import preflight
-from rft.runs.checks import GO, WARN, disk, gigabytes, memory, model
-from rft.runs.checks.data import Prompts
+from rft.runs.preflight import cli, disk, memory, model
+from rft.runs.preflight.data import Prompts
+from rft.runs.preflight.lines import GO, WARN, gigabytes
 
 COLOCATED = "--init_kl_coef 0.1 --separate_reference_model --colocate_actor_ref"
 
@@ -102,7 +102,7 @@ def test_hidden_gpus_are_none_to_place_anything_on(nvidia_smi, monkeypatch, tmp_
     args = options(f"--pretrain {checkpoint} --save_path {tmp_path}/a --ckpt_path {tmp_path}/c")
 
     def devices() -> list:
-        found = preflight.check_resources(args, CONFIG_20B, tmp_path, Prompts([], 64, 0, []))
+        found = cli.check_resources(args, CONFIG_20B, tmp_path, Prompts([], 64, 0, []))
         return [line for line in found if line.name == "devices"]
 
     assert verdicts(devices()) == {GO}

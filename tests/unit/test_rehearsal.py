@@ -10,7 +10,8 @@ from benchmarks.harmony_tokenizer import build_harmony_tokenizer
 from benchmarks.rehearsal import PROBLEMS, write_problems
 from benchmarks.reward_length_parity import reward_func
 from rft.data.check import check_file, shared_faults
-from rft.runs.checks import GO, harmony
+from rft.runs.preflight import harmony
+from rft.runs.preflight.lines import GO
 
 CHAT = [{"role": "user", "content": "Put the final answer within \\boxed{}.\nWhat is 12345 + 67?"}]
 

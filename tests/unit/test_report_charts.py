@@ -9,8 +9,8 @@ import pytest
 from report_runs import lines, training_line
 
 from rft.evals.page import shorten
-from rft.runs import report, report_charts
-from rft.runs.report_data import load
+from rft.runs.report import charts, cli
+from rft.runs.report.data import load
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = (
@@ -27,21 +27,21 @@ def test_long_text_keeps_its_end():
 def test_thinning_loses_no_spike():
     curve = [(float(i), 0.0) for i in range(10_000)]
     curve[7777] = (7777.0, 99.0)
-    kept = report_charts.thin(curve)
+    kept = charts.thin(curve)
     assert len(kept) <= 400 and (7777.0, 99.0) in kept and kept == sorted(kept)
 
 
 def test_smoothing_keeps_a_line_and_does_not_lag():
     line = [(float(i), 2.0 * i) for i in range(200)]
-    assert all(abs(a[1] - b[1]) < 0.2 for a, b in zip(line[20:-20], report_charts.smoothed(line)[20:-20], strict=True))
+    assert all(abs(a[1] - b[1]) < 0.2 for a, b in zip(line[20:-20], charts.smoothed(line)[20:-20], strict=True))
     step = [(float(i), float(i >= 100)) for i in range(200)]
-    assert abs(report_charts.smoothed(step)[100][1] - 0.5) < 0.1
+    assert abs(charts.smoothed(step)[100][1] - 0.5) < 0.1
 
 
 def test_smooth_line_of_a_long_run_is_its_mean_not_its_extremes():
     numbers = random.Random(0)
     curve = [(float(i), numbers.random() ** 8) for i in range(20_000)]  # mean 1/9, extremes 0 and 1
-    middle = [value for _, value in report_charts.smoothed(report_charts.averaged(curve))[20:-20]]
+    middle = [value for _, value in charts.smoothed(charts.averaged(curve))[20:-20]]
     assert len(middle) <= 400 and all(0.08 < value < 0.14 for value in middle)
 
 
@@ -59,32 +59,32 @@ def test_smooth_line_of_a_long_run_is_its_mean_not_its_extremes():
     ],
 )
 def test_charts_hold_every_value_and_the_broken_bound(values, band):
-    drawn = report_charts.chart("x", [[(float(i), v) for i, v in enumerate(values)]], (0, len(values)), band)
+    drawn = charts.chart("x", [[(float(i), v) for i, v in enumerate(values)]], (0, len(values)), band)
     places = [float(y) for y in re.findall(r"M[\d.]+ ([-\d.]+)h0", drawn["runs"][0]["raw"])]
-    bottom = report_charts.HEIGHT - report_charts.BOTTOM
-    assert len(places) == len(values) and all(report_charts.TOP <= y <= bottom for y in places)
+    bottom = charts.HEIGHT - charts.BOTTOM
+    assert len(places) == len(values) and all(charts.TOP <= y <= bottom for y in places)
     assert len({label for _, label in drawn["y_ticks"]}) == len(drawn["y_ticks"])
     if drawn["band"]:
-        assert drawn["band"]["top"] >= report_charts.TOP - 0.1
+        assert drawn["band"]["top"] >= charts.TOP - 0.1
         assert drawn["band"]["top"] + drawn["band"]["height"] <= bottom + 1.6
 
 
 def test_rounding_noise_is_drawn_flat_with_short_labels():
-    drawn = report_charts.chart("x", [[(1, 0.93541437), (2, 0.93541443), (3, 0.93541443)]], (1, 3))
+    drawn = charts.chart("x", [[(1, 0.93541437), (2, 0.93541443), (3, 0.93541443)]], (1, 3))
     assert len({round(float(y)) for y in re.findall(r"M[\d.]+ ([-\d.]+)h0", drawn["runs"][0]["raw"])}) == 1
     assert max(len(label) for _, label in drawn["y_ticks"]) <= 5
 
 
 def test_unhealthy_values_are_marked():
-    drawn = report_charts.chart("truncated", [[(1, 0.2), (2, 0.9)]], (1, 2), (None, 0.5))["runs"][0]
+    drawn = charts.chart("truncated", [[(1, 0.2), (2, 0.9)]], (1, 2), (None, 0.5))["runs"][0]
     assert drawn["bad"].count("M") == 1 and drawn["healthy"] is False and drawn["unhealthy"] == 1
 
 
 def test_evaluation_in_the_loop_has_an_interval_where_n_is_known(make_run):
     run = load(make_run())
-    sizes = report.problems_in_loop(run)
+    sizes = cli.problems_in_loop(run)
     assert sizes == {(10, "eval_ood_greedy_pass@1"): 50}
-    (drawn,) = report_charts.loop_charts([run], [sizes])
+    (drawn,) = charts.loop_charts([run], [sizes])
     assert drawn["runs"][0]["whisker"].count("M") == 1 and drawn["measured"]
 
 
@@ -93,11 +93,11 @@ def test_numbers_of_problems_are_no_curve_but_the_n_of_each_interval(make_run):
     record = {"eval_a_greedy_pass@1": 0.5, "eval_a_problems": 8, "eval_b_greedy_pass@1": 0.5, "eval_b_problems": 200}
     (path / "eval_metrics.jsonl").write_text(lines([{"global_step": step, **record} for step in (10, 20)]))
     run = load(path)
-    first, second = report_charts.loop_charts([run], [report.problems_in_loop(run)])
+    first, second = charts.loop_charts([run], [cli.problems_in_loop(run)])
     assert (first["name"], second["name"]) == ("eval_a_greedy_pass@1", "eval_b_greedy_pass@1")
     for drawn in (first, second):
         assert drawn["runs"][0]["whisker"].count("M") == 2 and drawn["measured"]
-    assert report.problems_in_loop(run)[20, "eval_b_greedy_pass@1"] == 200  # eval_samples_step10 has 50, of both sets
+    assert cli.problems_in_loop(run)[20, "eval_b_greedy_pass@1"] == 200  # eval_samples_step10 has 50, of both sets
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def visible(dom: str) -> list[tuple[str, str]]:
 
 def test_filter_runs_in_the_browser_from_the_address(make_run, browse):
     path = make_run()
-    report.main([str(path)])
+    cli.main([str(path)])
     for fragment, count in (
         ("", 74), ("#reward=0.5..&right=yes&kind=training", 12), ("#reward=0&q=CARRY", 8),
         ("#q=question%202&step=20", 4), ("#run=%3Cb%3E&step=9&q=nowhere", 0),
@@ -141,7 +141,7 @@ def test_filter_runs_in_the_browser_from_the_address(make_run, browse):
 
 def test_filter_follows_what_is_typed(make_run, browse):
     path = make_run()
-    report.main([str(path)])
+    cli.main([str(path)])
     text = (path / "report.html").read_text()
     typed = """<script>form = document.getElementById("filter"); form.elements.low.value = "0.5";
     form.elements.q.value = "Question 2"; form.elements.kind.value = "training";
@@ -155,7 +155,7 @@ def test_filter_follows_what_is_typed(make_run, browse):
 
 def test_curves_are_read_out_in_the_browser(make_run, browse):
     one, two = make_run("a", steps=10), make_run("b", steps=20)
-    report.main([str(one), str(two)])
+    cli.main([str(one), str(two)])
     dom = browse(two / "comparison.html", "#at=15")
     last = f"{training_line(15)['grad_norm']:.4g}"
     figure = re.search(r'<figure class="chart" data-metric="grad_norm">(.*?)</figure>', dom, re.DOTALL)[1]

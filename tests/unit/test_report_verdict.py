@@ -7,7 +7,8 @@ import shutil
 import pytest
 from report_runs import Parsed, evaluation, page_of
 
-from rft.runs import report, report_config, report_verdict, training_options
+from rft.options import recorded
+from rft.runs.report import cli, config, verdict
 
 
 def test_options_of_a_command():
@@ -27,25 +28,25 @@ def test_options_of_a_command():
         "--a",
         "2",
     ]
-    assert training_options.options(command) == {"a": "2", "b": "x y", "c": "on", "lr": "-2", "neg": "-1e-3"}
+    assert recorded.options(command) == {"a": "2", "b": "x y", "c": "on", "lr": "-2", "neg": "-1e-3"}
 
 
 def test_configuration_shows_no_place_of_the_machine_and_no_key(make_run, tmp_path):
     path = make_run(options=("--wandb_api_key", "abc", "--other", "/mnt/data/x"))
-    shown = report_config.shown_options(report.load_all([path])[0])
+    shown = config.shown_options(cli.load_all([path])[0])
     assert shown["save_path"] == "RUN/adapter" and shown["remote_rm_url"] == "rewards/r.py"
     assert shown["wandb_api_key"] == "hidden (ba7816)" and shown["other"] == "/mnt/data/x"
     text = page_of(path)
     assert str(tmp_path) not in text and "/opt/place" not in text and "abc" not in Parsed(text).text
     copied = tmp_path / "elsewhere"  # a copy under another name
     shutil.copytree(path, copied)
-    assert report_config.shown_options(report.load_all([copied])[0])["save_path"] == "RUN/adapter"
+    assert config.shown_options(cli.load_all([copied])[0])["save_path"] == "RUN/adapter"
 
 
 def test_two_runs_differ_where_they_differ(make_run):
     one, two = make_run("a", options=("--eps_clip", "0.2")), make_run("b", options=("--eps_clip", "0.1", "--extra"))
-    runs = report.load_all([one, two])
-    rows = report_config.table([report_config.shown_options(run) for run in runs])
+    runs = cli.load_all([one, two])
+    rows = config.table([config.shown_options(run) for run in runs])
     assert {row["name"]: row["values"] for row in rows if row["differs"]} == {
         "eps_clip": ["0.2", "0.1"], "extra": ["not set", "on"],
     }  # fmt: skip
@@ -55,7 +56,7 @@ def test_two_runs_differ_where_they_differ(make_run):
 
 def test_verdict_better_worse_and_cannot_tell(make_run):
     low, high, near = make_run("low", right=20), make_run("high", right=50), make_run("near", right=22)
-    better, unclear = report_verdict.between(report.load_all([low, high, near]))
+    better, unclear = verdict.between(cli.load_all([low, high, near]))
     assert better["outcome"] == "better" and better["sentence"].startswith(
         "B is better than A: greedy_pass@1 on d.jsonl"
     )
@@ -63,12 +64,12 @@ def test_verdict_better_worse_and_cannot_tell(make_run):
     assert unclear["outcome"] == "unclear" and "C and A cannot be told apart" in unclear["sentence"]
     assert f"{100 * unclear['detectable']:.1f} points is missed more often" in unclear["sentence"]
     assert unclear["versus"]["p_holm"] >= unclear["versus"]["p_value"]
-    (worse,) = report_verdict.between(report.load_all([high, low]))
+    (worse,) = verdict.between(cli.load_all([high, low]))
     assert worse["outcome"] == "worse"
 
 
 def test_identical_outcomes_still_say_what_could_not_be_seen(make_run):
-    (one,) = report_verdict.between(report.load_all([make_run("a"), make_run("b")]))
+    (one,) = verdict.between(cli.load_all([make_run("a"), make_run("b")]))
     assert one["outcome"] == "unclear" and one["versus"]["interval95"] == [0.0, 0.0]
     assert 0.05 < one["detectable"] < 0.3  # 60 problems
 
@@ -82,8 +83,8 @@ def test_detectable_difference_has_the_power_it_claims():
         draws = [generator.random() for _ in range(n)]
         before = [x < lost for x in draws]
         after = [lost <= x < 2 * lost + gain for x in draws]
-        v = report_verdict.versus(evaluation("a", before), evaluation("b", after), seed=0)
-        return v["p_value"], report_verdict.detectable(v, n)
+        v = verdict.versus(evaluation("a", before), evaluation("b", after), seed=0)
+        return v["p_value"], verdict.detectable(v, n)
 
     found = [p_value(gain) for _ in range(40)]
     sizes = [size for _, size in found]
@@ -124,11 +125,11 @@ def test_differences_of_another_cause_are_warned_of(make_run):
     manifest = json.loads((two / "run.json").read_text())
     inputs = dict.fromkeys(manifest["inputs"], "0" * 64)
     (two / "run.json").write_text(json.dumps(manifest | {"tree_id": {"vllm": "t2"}, "inputs": inputs}))
-    warned = " ".join(report_verdict.warnings(report.load_all([one, two])))
+    warned = " ".join(verdict.warnings(cli.load_all([one, two])))
     assert "different base models" in warned and "different patched trees" in warned and "the seed only" in warned
     assert "read different inputs: the digests of RUN/model differ" in warned
     third = make_run("c", options=("--seed", "0"))
-    assert "have the same options" in " ".join(report_verdict.warnings(report.load_all([one, third])))
+    assert "have the same options" in " ".join(verdict.warnings(cli.load_all([one, third])))
 
 
 def test_evaluations_of_before_the_field_metrics_are_read(make_run):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rft.runs import rules_learning
-from rft.runs.eval_names import dataset_name, dataset_names, mode_of, parse, probe_metric, shares_of_correct
-from rft.runs.healthy import HEALTHY, is_healthy
-from rft.runs.rules import RULES, chosen, findings, judge
+from rft.record.eval_names import dataset_name, dataset_names, mode_of, parse, probe_metric, shares_of_correct
+from rft.rules import learning
+from rft.rules.healthy import HEALTHY, is_healthy
+from rft.rules.judge import RULES, chosen, findings, judge
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
@@ -215,7 +215,7 @@ def test_the_chance_of_stopping_a_healthy_run_is_the_documented_one():
         wanted = [
             chance_of_a_row(share, groups, 250, row)
             for groups in (8, 16)
-            for row in (5, math.ceil(rules_learning.GROUPS / groups))
+            for row in (5, math.ceil(learning.GROUPS / groups))
         ]
         assert documented == [pytest.approx(chance, rel=0.05) for chance in wanted]
     assert "1.5% (G = 8) or 0.02% (G = 16)" in text

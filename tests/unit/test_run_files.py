@@ -7,11 +7,14 @@ import sys
 import pytest
 
 from rft.checkpoints import require_gpt_oss
-from rft.evaluation import read_problems, summarize, tree_digest
-from rft.hooks.metrics import TRAINING_FILE, json_line, log_training_step
+from rft.evals.scores import summarize
+from rft.hooks.metrics import json_line, log_training_step
 from rft.hooks.numeric_logs import numeric_only
+from rft.problems import read_problems
+from rft.record.digest import tree_digest
+from rft.record.names import TRAINING_FILE
+from rft.record.readers import metrics_dir, read_jsonl, samples_dir, series, spike_log
 from rft.runs.inputs import check_command
-from rft.runs.metrics import metrics_dir, read_jsonl, samples_dir, series, spike_log
 
 
 def test_metrics_lines_are_whole_finite_and_read_back(tmp_path, monkeypatch):

@@ -8,9 +8,9 @@ import shutil
 import pytest
 from report_runs import EVIL, Parsed, lines, page_of, sample_line, training_line
 
-from rft.runs import report, report_samples
-from rft.runs.healthy import HEALTHY
-from rft.runs.report_data import load
+from rft.rules.healthy import HEALTHY
+from rft.runs.report import cli, samples
+from rft.runs.report.data import load
 
 
 def test_page_holds_every_piece_and_fetches_nothing(make_run):
@@ -38,9 +38,9 @@ def test_hostile_texts_stay_texts(make_run):
     data = re.search(r'<script type="application/json" id="curve-data">(.*?)</script>', text, re.DOTALL)[1]
     assert "<" not in data and json.loads(data)["runs"][0]["steps"][:2] == [1, 2]
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
-    assert html.unescape(f"script-src '{report.csp_hash(script)}'") in html.unescape(text)
+    assert html.unescape(f"script-src '{cli.csp_hash(script)}'") in html.unescape(text)
     (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
-    assert f"style-src '{report.csp_hash(style)}'" in html.unescape(text)
+    assert f"style-src '{cli.csp_hash(style)}'" in html.unescape(text)
 
 
 def spoiled(value, key=""):
@@ -161,7 +161,7 @@ def test_samples_stay_within_their_budget_and_say_so(make_run):
         (path / "samples" / f"samples_step{step}.jsonl").write_text(lines(rows))
     text = page_of(path)
     assert len(text.encode()) < 2_000_000
-    found = report_samples.samples(load(path))
+    found = samples.samples(load(path))
     assert found["total"] == 60 * 128 + 2 * 12 + 50 and found["shown"] < found["total"]
     assert f"{found['shown']} of {found['total']} saved samples" in Parsed(text).text
     steps = [group["step"] for group in found["groups"]]
@@ -185,9 +185,9 @@ def test_two_long_runs_stay_below_two_megabytes(make_run):
 
 def test_command_writes_beside_the_run_and_refuses_bad_input_with_one_message(make_run, tmp_path, capsys):
     one, two = make_run("a"), make_run("b")
-    assert report.main([str(one)]) == 0 and (one / "report.html").is_file()
-    assert report.main([str(one), str(two)]) == 0 and (two / "comparison.html").is_file()
-    assert report.main([str(one), "--output", str(tmp_path / "new" / "x.html")]) == 0
+    assert cli.main([str(one)]) == 0 and (one / "report.html").is_file()
+    assert cli.main([str(one), str(two)]) == 0 and (two / "comparison.html").is_file()
+    assert cli.main([str(one), "--output", str(tmp_path / "new" / "x.html")]) == 0
     for arguments, message in (
         ([str(tmp_path / "absent")], "no such directory"),
         ([str(tmp_path)], "nothing of a run in it"),
@@ -195,7 +195,7 @@ def test_command_writes_beside_the_run_and_refuses_bad_input_with_one_message(ma
         ([str(one), "--output", str(one / "report.html" / "x.html")], "File exists"),
     ):
         capsys.readouterr()
-        assert report.main(arguments) == 2
+        assert cli.main(arguments) == 2
         errors = capsys.readouterr().err
         assert errors.startswith("report: ") and len(errors.splitlines()) == 1 and message in errors
 
@@ -205,7 +205,7 @@ def test_places_of_one_run_are_not_taken_for_another_s(make_run, monkeypatch, tm
     monkeypatch.setenv("METRICS_LOG_DIR", str(one))
     monkeypatch.setenv("SAMPLES_LOG_DIR", str(one / "samples"))
     (two / "training_metrics.jsonl").unlink()
-    assert len(report.load_all([two])[0].training) == 0  # its evaluations are there, so the variable is another run's
+    assert len(cli.load_all([two])[0].training) == 0  # its evaluations are there, so the variable is another run's
     (two / "eval_metrics.jsonl").unlink()
-    assert [len(run.training) for run in report.load_all([one, two])] == [3, 0]
-    assert len(report.load_all([two])[0].training) == 3  # alone, the variable can only mean this run
+    assert [len(run.training) for run in cli.load_all([one, two])] == [3, 0]
+    assert len(cli.load_all([two])[0].training) == 3  # alone, the variable can only mean this run

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
 from transformers import AutoTokenizer
 
-from rft.runs.checks.harmony import load_encoding
+from rft.runs.preflight.harmony import load_encoding
 from rft.tiny.task import SIZES, make_splits
 from rft.tiny.tokenizer import SPECIAL_TOKENS, build_tokenizer
 
@@ -18,7 +18,7 @@ def ids_of(text: str) -> list[int]:
     return TOKENIZER(text, add_special_tokens=False)["input_ids"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text())
 @example("a .b ,c  'do n't'\t\r\n\n ")
 @example("\x00\u200b日本 é <|start|>é<|end|>")
@@ -28,7 +28,7 @@ def test_every_text_round_trips(text):
     assert TOKENIZER.decode(ids_of(text)) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(alphabet="0123456789+-=, .{}\\boxedA\n", max_size=60))
 def test_digits_are_always_tokens_of_their_own(text):
     for token in ids_of(text):

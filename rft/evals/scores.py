@@ -1,0 +1,123 @@
+"""Problems in, graded records and summaries out: the mode and the dataset are part of every number."""
+
+from rft.grading import equal, grade
+from rft.stats import majority_at_n, mean_interval, pass_at_k, wilson_interval
+
+# Never compared across modes. `n` samples a problem unless told otherwise; k of pass@k is in the name.
+MODES = {
+    "greedy_pass@1": {"temperature": 0.0, "n": 1},
+    "sampling_pass@8": {"temperature": 0.6, "n": 8},
+    "nondet_proxy_pass@8": {"temperature": 0.0, "n": 8},
+}
+
+
+def record(problem: dict, sample: dict, channel: str | None) -> dict:
+    """One sample of a problem, graded; `channel` is the Harmony channel that the prompt left open (`rft.grading`).
+
+    Args:
+        problem: with `id` and `label`.
+        sample: `prompt` (digest), `index`, `response` (special tokens kept), `tokens`, `finish` (vLLM's reason).
+    """
+    kept = {key: sample[key] for key in ("prompt", "index", "response", "tokens")}
+    given = {"id": problem["id"], "label": problem["label"], "channel": channel}
+    return graded({**given, **kept, "truncated": sample["finish"] == "length"})
+
+
+def graded(record: dict) -> dict:
+    """A record with the verdict of the grader of today; needs `response`, `label` and `channel`."""
+    verdict = grade(record["response"], record["label"], record["channel"])
+    return record | {
+        "answer": verdict.answer,
+        "correct": verdict.correct,
+        "correct_lenient": verdict.correct_lenient,
+        "has_boxed": verdict.has_boxed,
+        "label_valid": verdict.label_valid,
+    }
+
+
+def by_problem(records: list[dict]) -> dict[str, list[dict]]:
+    """The records of each problem id, without problems whose label cannot be graded."""
+    groups = {}
+    for record in records:
+        if record.get("label_valid", True):
+            groups.setdefault(record["id"], []).append(record)
+    return groups
+
+
+def summarize(records: list[dict], mode: str) -> dict:
+    """Every number of one run on one dataset, each under a name that says its mode.
+
+    Returns:
+        The mode's own value under its name with `interval95`; `n` problems; `metrics`, by name, each `value` and
+        `interval95`; shares over samples: `truncated`, `has_boxed`, `no_answer`, `lenient` (accuracy of the lenient
+        profile), `mean_tokens`, `tokens` quantiles; `ungradable`, problems left out because of their label.
+
+    Raises:
+        ValueError: no problem has a label that can be graded.
+    """
+    groups = list(by_problem(records).values())
+    if not groups:
+        raise ValueError(f"{mode}: found no label that can be graded; wanted answers in the field 'label'")
+    samples, family, k = len(groups[0]), mode.split("_pass@")[0], int(mode.split("@")[1])
+    counts = [sum(r["correct"] for r in group) for group in groups]
+    passed = [pass_at_k(len(group), c, k) for group, c in zip(groups, counts, strict=True)]
+    metrics = {mode: _metric(passed)}
+    if samples > 1:
+        metrics[share_of_correct(mode, samples)] = _metric([c / samples for c in counts])
+        metrics[f"{family}_maj@{samples}"] = _metric([majority_at_n(votes(group)) for group in groups])
+    if mode.startswith("nondet_proxy"):
+        same = [float(len({r["response"] for r in group}) == 1) for group in groups]
+        metrics[f"{family}_identical@{samples}"] = _metric(same)
+    kept = [record for group in groups for record in group]
+    return {
+        mode: metrics[mode]["value"],
+        "n": len(groups),
+        "interval95": metrics[mode]["interval95"],
+        "samples_per_problem": samples,
+        "metrics": metrics,
+        "ungradable": len({r["id"] for r in records}) - len(groups),
+        "truncated": _share(kept, "truncated"),
+        "has_boxed": _share(kept, "has_boxed"),
+        "lenient": _share(kept, "correct_lenient"),
+        "no_answer": sum(r.get("answer") is None for r in kept) / len(kept),
+        "mean_tokens": sum(r["tokens"] for r in kept) / len(kept),
+        "tokens": quantiles([r["tokens"] for r in kept]),
+    }
+
+
+def votes(group: list[dict]) -> list[tuple[str | None, bool]]:
+    """(answer, correct) of each sample of one problem, for `rft.stats.majority_at_n`.
+
+    One vote is not split by its notation: an answer that the strict grader finds equal to an earlier one counts as it,
+    so that `1,000`, `1000` and `1{,}000` are one candidate.
+    """
+    candidates, cast = {}, []  # answer as written to the first answer that is equal to it
+    for one in group:
+        answer = one["answer"]
+        if answer is not None and answer not in candidates:
+            earlier = dict.fromkeys(candidates.values())
+            candidates[answer] = next((other for other in earlier if equal(answer, other)), answer)
+        cast.append((candidates.get(answer), one["correct"]))
+    return cast
+
+
+def share_of_correct(mode: str, samples: int) -> str:
+    """Name of the share of correct samples in a mode: the mode's own with one sample a problem."""
+    return mode if samples == 1 else f"{mode.split('_pass@')[0]}_avg@{samples}"
+
+
+def quantiles(numbers: list[int]) -> dict[str, int]:
+    """Minimum, quartiles, 90th percentile and maximum, each one of the numbers (nearest rank)."""
+    ranked, places = sorted(numbers), {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
+    return {name: ranked[round(place * (len(ranked) - 1))] for name, place in places.items()}
+
+
+def _metric(values: list[float]) -> dict:
+    """Mean and 95% interval over problems: Wilson's for outcomes of 0 and 1, Student's t for shares between."""
+    binary = all(value in (0, 1) for value in values)
+    interval = wilson_interval(round(sum(values)), len(values)) if binary else mean_interval(values)
+    return {"value": sum(values) / len(values), "interval95": list(interval)}
+
+
+def _share(records: list[dict], field: str) -> float:
+    return sum(bool(record.get(field)) for record in records) / len(records)

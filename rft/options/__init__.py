@@ -1,0 +1,102 @@
+"""The options that the patches add to `openrlhf.cli.train_ppo_ray`, and what the patched trainer refuses."""
+
+import argparse
+
+from rft.options import remote_code
+from rft.options.loss import require_on_policy, require_sound_loss, require_static_batches
+from rft.options.refusals import REFUSALS, refuse_unsound_attention, require_stoppable
+from rft.record.eval_names import dataset_names
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add our options, each with upstream's behaviour as its default unless its help says otherwise."""
+    parser.set_defaults(vllm_is_truncated_threshold=None)  # upstream's pair, refused where it is given
+    group = parser.add_argument_group("rft")
+    group.add_argument("--offload", action="store_true", help="keep ZeRO-3's parameter partitions in host memory")
+    group.add_argument(
+        "--on_policy_ratio_one",
+        action="store_true",
+        help="take the policy's own log-probabilities as the old ones: ratio 1 on the first update, whatever the "
+        "experts' routing did between two forward passes (verl #3794)",
+    )
+    group.add_argument(
+        "--loss_normalization",
+        choices=["micro_batch", "batch"],
+        default="micro_batch",
+        help="batch: mean over all action tokens of an optimizer step, whatever the split into micro-batches (#1249)",
+    )
+    group.add_argument(
+        "--vllm_is_bounds",
+        type=float,
+        nargs="+",
+        help="bounds of --vllm_is_correction_type: the cap C of tis, token-mis and seq-mis (default 2), LOW HIGH of "
+        "icepop (default 0.5 5)",
+    )
+    group.add_argument(
+        "--separate_reference_model",
+        action="store_true",
+        help="with LoRA: load a second model for --init_kl_coef instead of using the actor with its adapter off",
+    )
+    group.add_argument(
+        "--lora_serving",
+        choices=["exact", "merged"],
+        default="exact",
+        help="exact (default): the engine holds A and B beside its weights and rounds once, so no update of B is lost; "
+        "merged: bf16(W + s·B·A), which keeps no update below half an ulp (docs/numerics.md)",
+    )
+    group.add_argument(
+        "--head_dtype",
+        choices=["float32", "model"],
+        default="float32",
+        help="what trainer and engine compute logits in; model: the checkpoint's dtype, as upstream",
+    )
+    group.add_argument(
+        "--rollout_seeds",
+        choices=["request", "engine"],
+        default="request",
+        help="request (default): each sample's seed follows from --seed, step, prompt and number; engine: upstream's, "
+        "where rollouts depend on the number of engines and on timing",
+    )
+    group.add_argument(
+        "--reward_timeout",
+        type=float,
+        default=600.0,
+        help="seconds that a reward function may take for one sample before the run ends with its name",
+    )
+    group.add_argument(
+        "--prompt_order",
+        choices=["shuffled", "file"],
+        default="shuffled",
+        help="file: take the prompts as they stand in --prompt_data, for a curriculum (data/make_curriculum.py)",
+    )
+    group.add_argument(
+        "--stop_rules",
+        default="default",
+        help="rules that may stop the training: off, default, all, or names, separated by commas; -NAME takes one away "
+        "(docs/diagnosis.md). A stopped run saves its model and exits with status 10",
+    )
+    group.add_argument(
+        "--trust_remote_code",
+        action="store_true",
+        help="run Python code that a checkpoint brings along (docs/security.md); gpt-oss has none",
+    )
+    group.add_argument(
+        "--skip_base_eval", action="store_true", help="with --eval_steps: no evaluation before the first rollout"
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Exit with one message where the options ask for something unsound."""
+    remote_code.settle(args.trust_remote_code)
+    try:
+        remote_code.refuse(args)  # first: what follows loads the model's config
+        for refuse in REFUSALS:
+            refuse(args)
+        require_on_policy(args)
+        require_static_batches(args)
+        require_sound_loss(args)
+        refuse_unsound_attention(args)
+        require_stoppable(args)
+        dataset_names(args.eval_dataset or "")
+    except ValueError as refusal:
+        raise SystemExit(f"error: {refusal}") from None

@@ -1,0 +1,151 @@
+"""Which options of the loss go together, for the trainer and for preflight, so without torch; docs/loss.md explains."""
+
+# The corrections for rollouts of another policy, with their usual bounds: the cap C, or IcePop's [α, β].
+CORRECTIONS = {"tis": [2.0], "token-mis": [2.0], "seq-mis": [2.0], "icepop": [0.5, 5.0]}
+
+
+def correction_bounds(args) -> tuple[float, float]:
+    """Low and high of `--vllm_is_correction_type`, from `--vllm_is_bounds` or the usual ones; low is 0 for a cap."""
+    bounds = CORRECTIONS[args.vllm_is_correction_type] if args.vllm_is_bounds is None else args.vllm_is_bounds
+    return (bounds[0] if len(bounds) == 2 else 0.0, bounds[-1])
+
+
+def require_sound_loss(args) -> None:
+    """Refuse options of the loss that do not mean what they say together.
+
+    Raises:
+        ValueError: a correction whose name, bounds or loss type do not fit; a group of one; batch normalisation of a
+            loss that is no mean over tokens; dynamic batches whose gradients DeepSpeed would not add up.
+    """
+    require_correction(args)
+    require_group(args)
+    require_token_mean(args)
+    require_accumulation(args)
+
+
+def require_correction(args) -> None:
+    """Refuse a correction under a name or with bounds that no paper gives it.
+
+    Raises:
+        ValueError: see above.
+    """
+    kind, bounds = args.vllm_is_correction_type, args.vllm_is_bounds
+    kinds = ", ".join(CORRECTIONS)
+    if kind not in CORRECTIONS:
+        meaning = " (OpenRLHF's filters by a geometric mean, which hardly ever leaves its range)" * (kind == "mis")
+        raise ValueError(
+            f"--vllm_is_correction_type: found {kind}{meaning}\n  wanted: one of {kinds}\n"
+            "  repair: --vllm_is_correction_type seq-mis (masks whole responses) or token-mis (masks tokens)"
+        )
+    if args.vllm_is_truncated_threshold is not None:
+        low, high = args.vllm_is_truncated_threshold
+        raise ValueError(
+            "--vllm_is_truncated_threshold: of the corrections only icepop has two bounds, and it truncates nothing\n"
+            f"  found:  --vllm_is_truncated_threshold {low:g} {high:g}\n"
+            f"  wanted: --vllm_is_bounds C (tis, token-mis, seq-mis) or --vllm_is_bounds LOW HIGH (icepop)\n"
+            f"  repair: --vllm_is_bounds {f'{low:g} {high:g}' if kind == 'icepop' else f'{high:g}'}"
+        )
+    usual = kind == "tis" and bounds is None
+    if not usual and not args.enable_vllm_is_correction:
+        raise ValueError(
+            "--vllm_is_correction_type and --vllm_is_bounds choose a correction that is off\n"
+            f"  found:  --vllm_is_correction_type {kind} without --enable_vllm_is_correction\n"
+            "  repair: --enable_vllm_is_correction, or leave them out"
+        )
+    if not usual and args.policy_loss_type == "gspo":
+        raise ValueError(
+            "--policy_loss_type gspo has no weights: when it corrects, its ratio is taken against the engine's policy\n"
+            f"  found:  --vllm_is_correction_type {kind}, --vllm_is_bounds {_words(bounds or []) or 'not given'}\n"
+            "  repair: --enable_vllm_is_correction alone, or --policy_loss_type ppo"
+        )
+    if bounds is None:
+        return
+    wanted = "LOW HIGH with 0 <= LOW <= 1 <= HIGH" if kind == "icepop" else "one number, the cap C >= 1"
+    fits = len(bounds) == len(CORRECTIONS[kind]) and bounds[-1] >= 1 and (len(bounds) == 1 or 0 <= bounds[0] <= 1)
+    if not fits:
+        raise ValueError(
+            f"--vllm_is_bounds of {kind}: found {_words(bounds)}\n  wanted: {wanted}\n"
+            f"  repair: --vllm_is_bounds {_words(CORRECTIONS[kind])}"
+        )
+
+
+def require_group(args) -> None:
+    """Refuse `dr_grpo` with groups of one, which are their own baseline; OpenRLHF asserts it for the others.
+
+    Raises:
+        ValueError: see above.
+    """
+    if args.advantage_estimator == "dr_grpo" and args.n_samples_per_prompt < 2:
+        raise ValueError(
+            "--advantage_estimator dr_grpo with one sample a prompt: no advantage at all\n"
+            f"  found:  --n_samples_per_prompt {args.n_samples_per_prompt}\n  wanted: 2 or more\n"
+            "  repair: --n_samples_per_prompt 8"
+        )
+
+
+def require_token_mean(args) -> None:
+    """Refuse `--loss_normalization batch` for a loss that is a mean over sequences.
+
+    The factor makes every token of a step count the same; a sequence of gspo would count by its length.
+
+    Raises:
+        ValueError: both are on.
+    """
+    if args.loss_normalization == "batch" and args.policy_loss_type == "gspo":
+        raise ValueError(
+            "--loss_normalization batch weighs tokens, and gspo's loss is a mean over sequences\n"
+            "  found:  --policy_loss_type gspo --loss_normalization batch\n"
+            "  wanted: micro_batch, with which each sequence counts the same whatever the split\n"
+            "  repair: leave --loss_normalization out"
+        )
+
+
+def require_accumulation(args) -> None:
+    """Refuse dynamic batches where DeepSpeed would keep the gradient of the last micro-batch only.
+
+    With its optimizer on the host, ZeRO 1 and 2 add up gradients only when `gradient_accumulation_steps` is above 1
+    (`stage_1_and_2.py`, `copy_grads_in_partition`), and a dynamic batch has no number to give.
+
+    Raises:
+        ValueError: `--use_dynamic_batch --adam_offload` below ZeRO-3.
+    """
+    if args.use_dynamic_batch and args.adam_offload and args.zero_stage < 3:
+        raise ValueError(
+            "--use_dynamic_batch with --adam_offload loses all gradients but the last micro-batch's below ZeRO-3\n"
+            f"  found:  --zero_stage {args.zero_stage} --adam_offload\n"
+            "  repair: --zero_stage 3, or leave --adam_offload or --use_dynamic_batch out"
+        )
+
+
+def require_static_batches(args) -> None:
+    """Refuse `--loss_normalization batch` with dynamic batches, whose steps have any number of micro-batches.
+
+    Raises:
+        ValueError: both are on.
+    """
+    if args.loss_normalization == "batch" and args.use_dynamic_batch:
+        raise ValueError(
+            "--loss_normalization batch needs the same number of micro-batches in every step\n"
+            "  found:  --use_dynamic_batch\n  wanted: fixed micro-batches\n  repair: leave --use_dynamic_batch out"
+        )
+
+
+def require_on_policy(args) -> None:
+    """Refuse `--on_policy_ratio_one` where an optimizer step is not the first on its samples.
+
+    Raises:
+        ValueError: several updates a rollout, several epochs, or asynchronous training.
+    """
+    samples = args.rollout_batch_size * args.n_samples_per_prompt
+    if args.on_policy_ratio_one and (args.train_batch_size != samples or args.max_epochs != 1 or args.async_train):
+        raise ValueError(
+            "--on_policy_ratio_one sets every ratio to 1, which holds for the first update on fresh samples only\n"
+            f"  found:  --train_batch_size {args.train_batch_size}, --max_epochs {args.max_epochs}, "
+            f"async_train {args.async_train}\n"
+            f"  wanted: --train_batch_size {samples} (rollout_batch_size x n_samples_per_prompt), --max_epochs 1\n"
+            "  repair: set these, or leave --on_policy_ratio_one out"
+        )
+
+
+def _words(bounds: list[float]) -> str:
+    return " ".join(f"{bound:g}" for bound in bounds)

@@ -1,0 +1,104 @@
+"""Options that do not go together, refused by trainer and preflight before Ray starts. Standard library only."""
+
+from rft.options import remote_code
+from rft.rules.judge import chosen
+
+NO_SINKS = ("flash_attention_2", "flash_attention_3", "sdpa")
+# What PEFT can adapt and the sync cannot serve: vLLM's vocabulary layers are no linear layers to it.
+VOCABULARY = ("lm_head", "embed_tokens")
+
+
+def require_correction(args) -> None:
+    """Refuse asynchronous training without importance sampling between engine and trainer.
+
+    Its samples come from a policy that is up to `--async_queue_size` updates and one older, while the ratio compares
+    with log-probabilities that the trainer computes afterwards, with newer weights: nothing else corrects for that.
+
+    Raises:
+        ValueError: `--async_train` without `--enable_vllm_is_correction`.
+    """
+    if args.async_train and not args.enable_vllm_is_correction:
+        raise ValueError(
+            "asynchronous training learns from samples of an older policy, uncorrected\n"
+            "  found:  --async_train without --enable_vllm_is_correction\n"
+            "  wanted: importance weights of the trainer's policy over the one that sampled\n"
+            "  repair: add --enable_vllm_is_correction, or leave --async_train out"
+        )
+
+
+def require_no_average_of_adapters(args) -> None:
+    """Refuse `--enable_ema` with LoRA: upstream averages into a second model without adapters, and saves that.
+
+    Parameters are paired by their order (`DeepspeedStrategy.moving_average`), where PEFT's A and B stand between: the
+    update fails on the first shape that differs, or the saved model is the base.
+
+    Raises:
+        ValueError: both are on.
+    """
+    if args.enable_ema and args.lora_rank > 0:
+        raise ValueError(
+            "the moving average knows no adapters\n"
+            f"  found:  --enable_ema with --lora_rank {args.lora_rank}\n"
+            "  wanted: the average of a model that is trained whole, or an adapter without one\n"
+            "  repair: leave --enable_ema out; --eval_steps keeps the best adapter instead"
+        )
+
+
+def require_servable_targets(args) -> None:
+    """Refuse adapters of the vocabulary layers, which the engine cannot serve: the first sync would end the run.
+
+    Raises:
+        ValueError: `--target_modules` names the output layer or the embedding.
+    """
+    targets = [args.target_modules] if isinstance(args.target_modules, str) else args.target_modules
+    found = [target for target in targets if target.rpartition(".")[2] in VOCABULARY]
+    if args.lora_rank > 0 and found:
+        raise ValueError(
+            "an adapter of the vocabulary layers cannot be served\n"
+            f"  found:  --target_modules {' '.join(targets)}\n"
+            f"  wanted: linear layers of the decoder, without {' '.join(found)}\n"
+            "  repair: --target_modules q_proj k_proj v_proj o_proj"
+        )
+
+
+def require_stoppable(args) -> None:
+    """Check `--stop_rules`; with asynchronous training the default becomes `off`.
+
+    Raises:
+        ValueError: an unknown rule; or rules for asynchronous training, whose sampler would wait for ever for a
+            trainer that has stopped.
+    """
+    chosen(args.stop_rules)
+    if args.async_train and args.stop_rules == "default":
+        args.stop_rules = "off"
+    if args.async_train and args.stop_rules != "off":
+        raise ValueError(
+            "asynchronous training cannot be stopped between two steps\n"
+            f"  found:  --async_train, --stop_rules {args.stop_rules}\n  wanted: --stop_rules off\n"
+            "  repair: leave --stop_rules out, and run python -m rft.runs.diagnose RUN beside the training"
+        )
+
+
+def refuse_unsound_attention(args) -> None:
+    """Refuse to train gpt-oss with an attention that leaves its sinks out, or with packed samples, which need one.
+
+    FlashAttention 2 has no sinks (Dao-AILab #1797): the model would be another one, without an error.
+
+    Raises:
+        ValueError: the options of this run, what is wanted, and how to get there.
+    """
+    from transformers import AutoConfig
+
+    if AutoConfig.from_pretrained(args.pretrain, trust_remote_code=remote_code.trusted()).model_type != "gpt_oss":
+        return
+    if args.packing_samples or args.attn_implementation in NO_SINKS:
+        raise ValueError(
+            "gpt-oss cannot be trained like this: the attention would leave out its sinks\n"
+            f"  found:  --attn_implementation {args.attn_implementation}, packing_samples {args.packing_samples}\n"
+            "  wanted: an attention with sinks, no packing\n"
+            "  repair: --attn_implementation eager, without --packing_samples, --use_dynamic_batch and "
+            "--ring_attn_size, which need packing"
+        )
+
+
+REFUSALS = (require_correction, require_no_average_of_adapters, require_servable_targets)

@@ -1,0 +1,1 @@
+"""Attempts on record: `python -m rft.runs.attempt`."""

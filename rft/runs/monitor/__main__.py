@@ -1,0 +1,7 @@
+"""`python -m rft.runs.monitor`"""
+
+import sys
+
+from rft.runs.monitor.cli import main
+
+sys.exit(main())

@@ -1,0 +1,196 @@
+"""The monitor's page: a state of `rft.runs.monitor.state` as lines of rich text. Pure; it neither reads nor writes."""
+
+import textwrap
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Group
+from rich.text import Text
+
+from rft.runs.monitor.metrics import GAP, LEGEND, MARKS, fit, metric_rows, show, side_by_side, spark
+from rft.runs.monitor.progress import clock, status, step_seconds, training_seconds
+from rft.runs.monitor.state import State
+from rft.stats import wilson_interval
+
+STYLES = {"good": "bold green", "busy": "bold cyan", "warn": "bold yellow", "bad": "bold red"}
+PROBLEMS = "_problems"  # ends the metric that counts an evaluation's problems
+TWO_COLUMNS = 150  # from this width on
+FULL_DISK, LOW_DISK = 0.02, 0.1  # share of the disk that is free: red, yellow
+
+
+def page(state: State, width: int, height: int | None = None, plain: bool = False) -> Group:
+    """One page.
+
+    Args:
+        width: columns of the terminal; no line is wider.
+        height: lines of the terminal; metrics that need no attention give way first. None: all of them.
+        plain: only ASCII in what the page draws itself.
+    """
+    above = [*_head(state, width, plain), Text()]
+    below = [
+        *_evaluations(state, width, plain),
+        *_events(state, width, 3 if height is None else 1),
+        *_machine(state, width),
+    ]
+    columns = 2 if width >= TWO_COLUMNS else 1
+    rows = metric_rows(state.training.records, (width - GAP * (columns - 1)) // columns, plain)
+    if height is not None:
+        rows = fit(rows, max(2, height - len(above) - len(below) - 1) * columns, columns)
+    lines = [row for _, row in rows]
+    body = lines if columns == 1 else [side_by_side(lines)]
+    legend = [Text(LEGEND, "dim")] if lines and height is None else []
+    texts = [*above, *body, *legend, *([Text()] if lines else []), *below]
+    for text in texts:
+        if isinstance(text, Text):
+            text.no_wrap, text.overflow = True, "crop" if plain else "ellipsis"
+    return Group(*(texts if height is None or columns == 2 else texts[:height]))
+
+
+def _head(state: State, width: int, plain: bool) -> list[Text]:
+    now, records = status(state), state.training.records
+    lines = [Text.assemble((clean(state.name), "bold"), "   ", (now.word, STYLES[now.style]))]
+    lines += _wrapped(now.detail, width, STYLES[now.style])
+    step, seconds = (records[-1]["global_step"] if records else 0), step_seconds(state)
+    share = min(1.0, step / state.total_steps) if state.total_steps else None
+    words = [f"step {step:.0f} of {state.total_steps}  {share:.0%}" if state.total_steps else f"step {step:.0f}"]
+    if seconds:
+        words.append(f"{clock(seconds)} a step")
+    if seconds and state.total_steps and not now.ended and step < state.total_steps:
+        left = f"about {clock(seconds * (state.total_steps - step))} left"
+        words.append(f"{left}, evaluations apart" if state.options.eval_steps > 0 else left)
+    if share is not None and (room := min(40, width - len("  ".join(words)) - 2)) > 5:
+        words.insert(0, _bar(share, room, plain))
+    lines.append(Text("  ".join(words)))
+    facts = []
+    if state.started:
+        facts.append(f"started {datetime.fromtimestamp(state.started, UTC):%Y-%m-%d %H:%M} UTC")
+    if state.training.modified and not now.ended:
+        facts.append(f"last line {clock(max(0, state.now - state.training.modified))} ago")
+    if state.log_modified and not now.ended:
+        facts.append(f"train.log {clock(max(0, state.now - state.log_modified))} ago")
+    if now.ended and (trained := training_seconds(state)):
+        facts.append(f"trained for {clock(trained)}")
+    lines.append(Text(", ".join(facts) or "no run.json yet", "dim"))
+    if state.phases.records:
+        lines.append(Text(_phases(state, width), "dim"))
+    if now.style == "bad" and now.word == "ended early":
+        lines += [Text(f"  {clean(line)}", "red") for line in state.log_tail if line.strip()]
+    return lines
+
+
+def _wrapped(words: str, width: int, style: str, most: int = 3) -> list[Text]:
+    """Words on up to `most` lines."""
+    lines = textwrap.wrap(clean(words), max(10, width - 2), max_lines=most, placeholder=" ..")
+    return [Text("  " + line, style) for line in lines]
+
+
+def _phases(state: State, width: int) -> str:
+    """The finished phases with their times; where they do not all fit, the last ones."""
+    done = [clean(f"{p['phase']} {clock(p['seconds'])}") for p in state.phases.records]
+    while len(text := "phases done: " + ", ".join(done)) > width and len(done) > 1:
+        done = ["..", *done[1 + (done[0] == "..") :]]
+    return text
+
+
+def _bar(share: float, width: int, plain: bool) -> str:
+    full = int(share * width)
+    return ("#" if plain else "█") * full + ("." if plain else "░") * (width - full)
+
+
+def _evaluations(state: State, width: int, plain: bool) -> list[Text]:
+    """The newest value of each data source and mode, with Wilson's interval where the value is a count of problems."""
+    series = {}
+    for record in state.evaluations.records:
+        for name, value in record.items():
+            if name.startswith("eval_") and not name.endswith(PROBLEMS) and isinstance(value, int | float):
+                series.setdefault(name, []).append((record["global_step"], value))
+    rows = []  # name, value, when, interval, all values
+    for name, points in series.items():
+        step, value = points[-1]
+        rows.append((clean(name[5:]), value, f"step {step:.0f}", _interval(state, name, value), [v for _, v in points]))
+    for key in ("before", "after"):
+        found = state.result.get(key)
+        if isinstance(found, dict) and isinstance(value := found.get(found.get("mode")), int | float):
+            name = clean(f"{found['dataset']} {found['mode']}")
+            rows.append((name, value, key, (*found["interval95"], found["n"]), []))
+    lines, widest = [], min(36, max((len(row[0]) for row in rows), default=0))
+    for name, value, when, interval, values in rows:
+        between = "{:.3f} to {:.3f}, n={}".format(*interval) if interval else ""
+        line = Text(f"  {name[:widest]:<{widest}} {value:.3f}  {when:<9} {between:<22} ")
+        lines.append(line.append_text(spark(values, width - line.cell_len, plain=plain)))
+    if state.best:
+        where = Path(state.best.get("checkpoint") or "the base model").name
+        value, metric = show(state.best["value"]), state.best["metric"].removeprefix("eval_")
+        lines.append(Text(f"  best: step {state.best['global_step']}, {clean(metric)} {value}, {clean(where)}"))
+    return [Text("evaluations (95% interval)", "bold"), *lines, Text()] if lines else []
+
+
+def _interval(state: State, name: str, value: float) -> tuple[float, float, int] | None:
+    """Wilson's interval and n, where the value is a share of problems, each solved or not; else None.
+
+    `pass@k` in the loop is one: the share of problems with a right sample among the k that were drawn. `pass1` of older
+    runs is one where a single sample was drawn, and says nothing about n: the evaluation set does.
+    """
+    last = state.evaluations.records[-1]
+    logged = {key[5 : -len(PROBLEMS)]: round(n) for key, n in last.items() if key.endswith(PROBLEMS) and n}
+    for source, n in {**state.eval_problems, **logged}.items():
+        mode = name.removeprefix(f"eval_{source}_")
+        is_share = "_pass@" in mode or (mode == "pass1" and state.options.eval_n_samples_per_prompt == 1)
+        right = round(value * n)
+        if mode != name and is_share and abs(value * n - right) < 1e-3 and 0 <= right <= n:
+            return (*wilson_interval(right, n), n)
+    return None
+
+
+def _events(state: State, width: int, most: int) -> list[Text]:
+    lines = []
+    for record in state.spikes:
+        worst = record.get("worst_tokens") or [{}]
+        token = f"worst token {worst[0]['token']!r}" if isinstance(worst[0].get("token"), str) else ""
+        norm = record.get("grad_norm")
+        text = f"  step {record['global_step']}  grad_norm {'not finite' if norm is None else show(norm)}  {token}"
+        lines.append(Text(f"{text}  {clean(str(record.get('bundle') or 'no bundle'))}", "yellow"))
+    if lines:
+        lines.insert(0, Text("last spikes", "bold"))
+    decisions = state.decisions.records[-3:]
+    if decisions:
+        lines.append(Text("decisions", "bold"))
+    for record in decisions:
+        style = STYLES["bad"] if record.get("action") == "stop" else "yellow"
+        words = (f"step {record['global_step']}", record.get("action"), record.get("rule"), record.get("reason"))
+        lines += _wrapped("  ".join(str(word) for word in words if word), width, style, most)
+    return lines
+
+
+def _machine(state: State, width: int) -> list[Text]:
+    free, total = state.disk
+    share = free / total if total else 1.0
+    mark, style = ("!", "bold red") if share < FULL_DISK else ("~", "yellow") if share < LOW_DISK else ("+", "")
+    line = Text.assemble((mark, MARKS[mark]), (f" disk {free / 1e9:.1f} GB free of {total / 1e9:.0f}", style))
+    line.append(f"   {state.processes} processes of this run here")
+    if state.peak_gb is not None:
+        line.append(f"   peak memory {state.peak_gb:.1f} GB")
+    lines = [line]
+    if isinstance(state.gpus, str):
+        lines.append(Text(f"! {clean(state.gpus)}", "yellow"))
+    gpus = (
+        []
+        if not isinstance(state.gpus, list)
+        else [
+            f"  GPU {index} {used:>3}% {memory:>6} of {of} MiB {heat} C" for index, used, memory, of, heat in state.gpus
+        ]
+    )
+    a_line = max(1, width // 38)
+    lines += [Text("".join(f"{gpu:<38}" for gpu in gpus[i : i + a_line])) for i in range(0, len(gpus), a_line)]
+    files = {"phases": state.phases, "training_metrics": state.training, "eval_metrics": state.evaluations}
+    for name, read in {**files, "decisions": state.decisions}.items():
+        if read.broken:
+            lines.append(Text(f"~ {name}.jsonl: {read.broken} lines are not whole records and are left out", "yellow"))
+    if not state.training.records and not state.metrics_elsewhere:
+        lines.append(Text("  if the run logs elsewhere, set METRICS_LOG_DIR here too", "dim"))
+    return lines
+
+
+def clean(text: str) -> str:
+    """One line without control characters: what a model wrote must not steer the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)

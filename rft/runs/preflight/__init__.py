@@ -1,0 +1,1 @@
+"""Go or no-go before a training starts: `python -m rft.runs.preflight`."""

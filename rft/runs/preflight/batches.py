@@ -1,0 +1,235 @@
+"""Batch sizes, steps and devices: the arithmetic that OpenRLHF, DeepSpeed, vLLM or Ray would stumble over later.
+
+Pure functions of the options. Where each rule comes from stands beside it.
+"""
+
+import math
+from argparse import Namespace
+
+from rft.runs import lr_schedule
+from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
+
+# transformers' schedulers that accept the `min_lr_rate` which OpenRLHF passes to each of them.
+SCHEDULERS = (
+    "cosine_with_min_lr",
+    "cosine_warmup_with_min_lr",
+    "constant",
+    "constant_with_warmup",
+    "inverse_sqrt",
+)
+
+
+COLLAPSED_AT = 1e-2  # with LoRA, measured; larger models take far less
+
+
+def ranks(args: Namespace) -> int:
+    """Data-parallel ranks of the actor."""
+    return args.actors // (args.ring_attn_size * args.ds_tensor_parallel_size)
+
+
+def samples(args: Namespace) -> int:
+    """Samples of one rollout."""
+    return args.rollout_batch_size * args.n_samples_per_prompt
+
+
+def rollouts(args: Namespace, prompts: int) -> int:
+    """Rollouts of the whole run; prompts that do not fill one at the end of an episode are left out."""
+    return prompts // args.rollout_batch_size * args.num_episodes
+
+
+def samples_by_rank(args: Namespace) -> list[int]:
+    """Samples that each rank trains on in a rollout, dealt out as `RayActorGroup.async_run_method_batch` does."""
+    size, total = args.micro_rollout_batch_size, samples(args)
+    batches = [min(size, total - start) for start in range(0, total, size)]
+    chunk = math.ceil(len(batches) / ranks(args))
+    return [sum(batches[rank * chunk : (rank + 1) * chunk]) for rank in range(ranks(args))]
+
+
+def check_sizes(args: Namespace) -> list[Line]:
+    """A fault where a size is below 1, or ranks cannot be formed; nothing where the other checks can count on them."""
+    sizes = ("rollout_batch_size", "n_samples_per_prompt", "train_batch_size", "micro_train_batch_size")
+    sizes += ("micro_rollout_batch_size", "num_episodes", "max_epochs", "vllm_tensor_parallel_size")
+    sizes += ("actor_num_nodes", "actor_num_gpus_per_node", "ring_attn_size", "ds_tensor_parallel_size")
+    sizes += ("prompt_max_len", "generate_max_len", "max_samples")
+    low = [f"--{name} {getattr(args, name)}" for name in sizes if getattr(args, name) < 1]
+    zero = [f"--{name} 0" for name in ("eval_steps", "save_steps", "logging_steps") if getattr(args, name) == 0]
+    if zero:  # ZeroDivisionError after the first rollout
+        return [Line("steps", NO_GO, f"{', '.join(zero)}: the trainer divides by it", "leave it out, or 1 or more")]
+    if low:
+        return [Line("batches", NO_GO, f"{', '.join(low)}: wanted 1 or more", "correct it")]
+    if ranks(args) < 1 or args.actors % (args.ring_attn_size * args.ds_tensor_parallel_size):
+        measured = f"{args.actors} actor GPUs cannot be split by ring x tensor parallel size"
+        return [Line("batches", NO_GO, measured, "--ring_attn_size 1 --ds_tensor_parallel_size 1")]
+    return []
+
+
+def check_batches(args: Namespace) -> list[Line]:
+    """Sizes that fit into each other."""
+    steps = samples(args) * args.max_epochs // args.train_batch_size
+    measured = (
+        f"{samples(args)} samples a rollout: {steps} x {args.train_batch_size} (optimizer steps), "
+        f"{ranks(args)} x {args.micro_train_batch_size} (ranks, micro-batch)"
+    )
+    return lines("batches", list(fault_lines(args)), measured)
+
+
+def fault_lines(args: Namespace):
+    """What is wrong with the batch sizes, one line each."""
+    total, size, micro, dp = samples(args), args.train_batch_size, args.micro_train_batch_size, ranks(args)
+    # DeepSpeed's config asserts batch = micro-batch x accumulation x ranks when the actor is loaded.
+    unit = dp if args.use_dynamic_batch else micro * dp
+    if size % unit:
+        measured = f"--train_batch_size {size} is no multiple of micro-batch x ranks ({unit})"
+        yield Line("batches", NO_GO, measured, f"--train_batch_size {max(1, size // unit) * unit}")
+    # Fewer samples than that, and no optimizer step falls into a rollout: the engine gets the same weights again.
+    if size > total:
+        measured = f"--train_batch_size {size} above the {total} samples of a rollout"
+        fitting = f"--train_batch_size {total // unit * unit}"
+        smallest = f"--micro_train_batch_size 1 --train_batch_size {total // dp * dp}"
+        repair = fitting if total >= unit else smallest if total >= dp else even_repair(args)
+        yield Line("batches", NO_GO, measured, repair)
+    elif total % size:
+        measured = f"{total} samples a rollout leave {total % size} gradients over for the next rollout's first step"
+        yield Line("batches", WARN, measured, f"--rollout_batch_size with a product that is a multiple of {size}")
+    # The trainer asserts the first; ranks with unequal work wait for each other in ZeRO-3's gathers until a timeout.
+    by_rank = [] if args.use_dynamic_batch else samples_by_rank(args)
+    if total // args.micro_rollout_batch_size < dp:
+        measured = f"{total} samples make fewer batches of {args.micro_rollout_batch_size} than there are ranks ({dp})"
+        yield Line("batches", NO_GO, measured, even_repair(args))
+    elif len(set(by_rank)) > 1:
+        measured = f"ranks would train on {', '.join(map(str, by_rank[:8]))} samples and wait for each other for ever"
+        yield Line("batches", NO_GO, measured, even_repair(args))
+    # Asserted by the trainer's main, after half a minute of imports.
+    if args.advantage_estimator in ("rloo", "reinforce_baseline", "group_norm") and args.n_samples_per_prompt < 2:
+        measured = f"--advantage_estimator {args.advantage_estimator} with one sample a prompt"
+        yield Line("batches", NO_GO, measured, "--n_samples_per_prompt 8")
+    if args.on_policy_ratio_one and (size != total or args.max_epochs != 1 or args.async_train):
+        measured = "--on_policy_ratio_one with more than one update on the same samples"
+        yield Line("batches", NO_GO, measured, f"--train_batch_size {total} --max_epochs 1")
+    if args.loss_normalization == "batch" and args.use_dynamic_batch:
+        yield Line("batches", NO_GO, "--loss_normalization batch with dynamic batches", "leave --use_dynamic_batch out")
+
+
+def even_repair(args: Namespace) -> str:
+    """Options with which every rank gets as many samples as the others: a batch of at most 8, or more prompts."""
+    total, dp, n = samples(args), ranks(args), args.n_samples_per_prompt
+    if total % dp:
+        unit = dp // math.gcd(dp, n)
+        return f"--rollout_batch_size {math.ceil(args.rollout_batch_size / unit) * unit}"
+    return f"--micro_rollout_batch_size {max(size for size in range(1, 9) if total % (size * dp) == 0)}"
+
+
+def check_steps(args: Namespace, prompts: int | None) -> list[Line]:
+    """Enough prompts for a rollout, and evaluations and checkpoints that fall into the run."""
+    if prompts is None:
+        return [Line("steps", WARN, "number of prompts unknown", "--prompt_data FILE.jsonl")]
+    total = rollouts(args, prompts)
+    if not total:
+        # The data loader is exhausted at once, and the run "succeeds" without a step.
+        measured = f"{prompts} prompts, below --rollout_batch_size {args.rollout_batch_size}: no rollout at all"
+        return [Line("steps", NO_GO, measured, f"--rollout_batch_size {max(1, prompts)} or more prompts")]
+    faults = []
+    if args.eval_dataset and not 0 < args.eval_steps <= total:
+        measured = f"--eval_steps {args.eval_steps}: no evaluation in {total} rollout steps"
+        faults.append(Line("steps", WARN, measured, f"--eval_steps {max(1, total // 4)}"))
+    if args.async_train and args.eval_steps > 0:
+        # openrlhf/trainer/ppo_trainer_async.py never calls evaluate
+        measured = "asynchronous training has no evaluation in the loop, so no best checkpoint and no rule on accuracy"
+        faults.append(Line("steps", WARN, measured, "leave --async_train out, or evaluate the checkpoints afterwards"))
+    if args.save_steps > total:
+        measured = f"--save_steps {args.save_steps}: no checkpoint in {total} rollout steps"
+        faults.append(Line("steps", WARN, measured, f"--save_steps {max(1, total // 4)}"))
+    if args.freezing_actor_steps >= 0 and args.critic_pretrain is None:
+        measured = f"--freezing_actor_steps {args.freezing_actor_steps}: no update until then, and no critic to train"
+        faults.append(Line("steps", WARN, measured, "leave --freezing_actor_steps out"))
+    if args.eval_dataset and args.eval_temperature == 0 and args.eval_n_samples_per_prompt > 1:
+        measured = f"greedy evaluation with {args.eval_n_samples_per_prompt} equal samples a prompt"
+        faults.append(Line("steps", WARN, measured, "--eval_n_samples_per_prompt 1"))
+    if args.eval_dataset and not args.remote_rm_url:
+        faults.append(Line("steps", NO_GO, "--eval_dataset without a reward function", "--remote_rm_url FILE.py"))
+    left = prompts % args.rollout_batch_size
+    unused = f", {left} prompts an episode left out" if left else ""
+    return lines("steps", faults, f"{total} rollout steps{unused}")
+
+
+def check_learning_rate(args: Namespace, prompts: int | None) -> list[Line]:
+    """The rate at optimizer step 20 is at least 30% of its target: rft.runs.lr_schedule."""
+    if args.lr_scheduler not in SCHEDULERS:
+        measured = f"--lr_scheduler {args.lr_scheduler} does not take the min_lr_rate that OpenRLHF passes"
+        return [Line("learning rate", NO_GO, measured, "--lr_scheduler cosine_with_min_lr")]
+    if args.actor_learning_rate <= 0:
+        measured = f"{args.actor_learning_rate:g}: nothing is learnt"
+        return [Line("learning rate", WARN, measured, "--actor_learning_rate 5e-7")]
+    if args.actor_learning_rate >= COLLAPSED_AT:
+        measured = f"{args.actor_learning_rate:g}: the tiny model collapsed within 40 steps at {COLLAPSED_AT:g}"
+        return [Line("learning rate", WARN, measured, "--actor_learning_rate 5e-7 (20b), 3e-3 (tiny)")]
+    if args.lr_scheduler != "cosine_with_min_lr" or prompts is None:
+        measured = f"not judged: --lr_scheduler {args.lr_scheduler}, {prompts} prompts"
+        return [Line("learning rate", WARN, measured, "--lr_scheduler cosine_with_min_lr")]
+    good, measured, repair = lr_schedule.verdict(schedule(args, prompts))
+    return [Line("learning rate", GO if good else NO_GO, measured, repair)]
+
+
+def schedule(args: Namespace, prompts: int) -> lr_schedule.Schedule:
+    """The run's learning-rate schedule."""
+    return lr_schedule.make_schedule(
+        prompts,
+        args.n_samples_per_prompt,
+        args.train_batch_size,
+        args.num_episodes,
+        args.lr_warmup_ratio,
+        args.actor_learning_rate,
+        args.max_epochs,
+        args.rollout_batch_size,
+    )
+
+
+def check_devices(args: Namespace, config: dict, present: int | None) -> list[Line]:
+    """GPUs for every role, and a tensor-parallel size that the model's heads allow.
+
+    Args:
+        present: GPUs that this run can have, None where that is not known (a Ray cluster registers any number).
+    """
+    faults = []
+    if not args.engines:
+        # getattr(args, "vllm_num_engines", 0) > 0 in ppo_actor.py; generation has no other way either
+        faults.append(Line("devices", NO_GO, "no rollout engine", "--vllm_num_engines 2"))
+    parallel = args.vllm_tensor_parallel_size
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads = config.get(name, parallel)
+        # vLLM splits key-value heads, or repeats them whole
+        if heads % parallel and (name == "num_attention_heads" or parallel % heads):
+            measured = f"--vllm_tensor_parallel_size {parallel} does not divide {heads} ({name})"
+            faults.append(Line("devices", NO_GO, measured, f"--vllm_tensor_parallel_size {math.gcd(heads, parallel)}"))
+    shared = args.colocate_all_models and not args.async_train
+    if shared and args.actors != args.engines * parallel:
+        measured = f"--colocate_all_models with {args.actors} actor GPUs and {args.engines} x {parallel} for engines"
+        faults.append(Line("devices", NO_GO, measured, f"--vllm_num_engines {max(1, args.actors // parallel)}"))
+    references = args.ref_num_nodes * args.ref_num_gpus_per_node
+    colocated = args.colocate_actor_ref or args.colocate_all_models
+    if args.own_reference and colocated and references != args.actors:
+        measured = f"{references} GPUs for the reference model, which shares the actor's {args.actors}"
+        repair = f"--ref_num_nodes {args.actor_num_nodes} --ref_num_gpus_per_node {args.actor_num_gpus_per_node}"
+        faults.append(Line("devices", NO_GO, measured, repair))
+    wanted = gpus_wanted(args)
+    if present is not None and wanted > present:
+        measured = f"{wanted} GPUs wanted, {present} here: Ray would wait for the others for ever"
+        repair = "a lower --actor_num_gpus_per_node or --vllm_num_engines, or --colocate_all_models"
+        faults.append(Line("devices", NO_GO, measured, repair))
+    here = "" if present is None else f" of {present}"
+    return lines("devices", faults, f"{args.actors} actor, {args.engines} x {parallel} engine: {wanted} GPUs{here}")
+
+
+def gpus_wanted(args: Namespace) -> int:
+    """GPUs (Ray's, logical on a CPU) of all roles together, as the trainer's placement groups ask for them."""
+    shared = args.colocate_all_models
+    total = args.actors
+    if not (shared and not args.async_train):
+        total += args.engines * args.vllm_tensor_parallel_size
+    if args.own_reference and not (shared or args.colocate_actor_ref):
+        total += args.ref_num_nodes * args.ref_num_gpus_per_node
+    reward = 0 if args.remote_rm_url else args.reward_num_nodes * args.reward_num_gpus_per_node
+    critic = args.critic_num_nodes * args.critic_num_gpus_per_node if args.critic_pretrain else 0
+    if not shared:
+        total += max(reward, critic) if critic and args.colocate_critic_reward else reward + critic
+    return total

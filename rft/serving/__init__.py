@@ -1,0 +1,1 @@
+"""Adapters and the engines that serve them."""

@@ -1,0 +1,81 @@
+"""The layers: a module imports, lazily or not, only from layers below its own, and no import goes in a circle."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# One row a layer, the lowest first. Members of one row do not know each other.
+LAYERS = [
+    ["rft"],  # the version
+    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.mxfp4", "rft.checkpoints"],
+    ["rft.rules", "rft.problems"],
+    ["rft.options"],
+    ["rft.hooks"],
+    ["rft.serving"],
+    ["rft.evals"],
+    ["rft.data"],
+    ["rft.tiny"],
+    ["rft.runs"],
+    ["benchmarks", "data", "eval", "rewards"],
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+LAZILY = {"rft.options.refusals": {"transformers"}, "rft.overlay.nodes": {"ray"}}  # within a function that needs it
+STANDARD_LIBRARY_ONLY = ("rft.record", "rft.rules", "rft.problems", "rft.grading", "rft.overlay", "rft.options")
+
+
+def modules() -> dict[str, Path]:
+    """Every module of ours by its name; a package is its `__init__`."""
+    files = [file for top in ("rft", "benchmarks", "data", "eval", "rewards") for file in ROOT.glob(f"{top}/**/*.py")]
+    names = {file: file.relative_to(ROOT).with_suffix("").parts for file in files}
+    return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): file for file, parts in names.items()}
+
+
+MODULES = modules()
+
+
+def imports(name: str) -> set[str]:
+    """What a module imports anywhere in it: our modules by their full names, others by the first part of theirs."""
+    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            both = {f"{base}.{alias.name}" for alias in node.names}
+            found |= {full if full in MODULES else base for full in both}
+    return {each if each in MODULES else each.partition(".")[0] for each in found}
+
+
+def layer(name: str) -> str:
+    """The longest entry of the table that a module belongs to."""
+    return max((entry for entry in RANK if name == entry or name.startswith(f"{entry}.")), key=len)
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_module_imports_only_layers_below_its_own(name):
+    assert layer(name) != "rft" or name == "rft", f"{name} is in no row of the table"
+    ours = [other for other in imports(name) if other in MODULES and layer(other) != layer(name)]
+    climbing = [other for other in ours if RANK[layer(other)] >= RANK[layer(name)]]
+    assert not climbing, f"{name} ({layer(name)}) imports {climbing}"
+
+
+def test_no_import_goes_in_a_circle():
+    edges = {name: {other for other in imports(name) if other in MODULES} - {name} for name in MODULES}
+    # A package that is imported for one of its modules runs first, and imports what it names by itself.
+    while free := [name for name in edges if not edges[name]]:
+        for name in free:
+            del edges[name]
+        edges = {name: others - set(free) for name, others in edges.items()}
+    assert not edges, f"in a circle, or above one: {edges}"
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if layer(name) in STANDARD_LIBRARY_ONLY))
+def test_low_layers_need_no_package(name):
+    """The trainer judges itself by them, and a machine without the stack reads its runs."""
+    other = {each for each in imports(name) if each not in MODULES and each not in sys.stdlib_module_names}
+    assert other <= LAZILY.get(name, set())
