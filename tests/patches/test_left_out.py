@@ -3,8 +3,8 @@
 It fails by an assertion, or with the very error that the patch keeps upstream from raising: a probe that dies of a name
 which another patch or a hook misses shows nothing. Each probe runs in a shadow checkout (see shadow.py). Probes that
 read a whole training run share one run, from which all their patches are left out at once, and those of `TOGETHER` an
-engine or two ranks. `-k PATCH` selects, and only what is selected is run. With the whole series in place the probes pass
-where they stand, in tests/patches and tests/stack.
+engine or two ranks. `-k PATCH` selects, and only what is selected is run. With the whole series in place the probes
+pass where they stand, in tests/patches and tests/stack.
 """
 
 import time
@@ -41,8 +41,7 @@ TOGETHER = (
     {"vllm-0.15.1/cpu-rows-alone.patch", "vllm-0.15.1/mxfp4-without-kernel.patch"},
     {"openrlhf-0.9.3/mxfp4-loaded-once.patch", "openrlhf-0.9.3/ranks-on-the-loopback.patch"},
 )
-# These run in processes of their own making, and of vLLM they use what no patch touches; what follows in the second list
-# ends before it starts an engine.
+# These run in processes of their own making and use what no patch touches of vLLM, or fail before they start an engine.
 WITHOUT_ENGINE = (
     "tests/patches/",
     "tests/stack/test_actor_training.py",
