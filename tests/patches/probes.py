@@ -50,16 +50,7 @@ def collect(tests: list[str], report: Path) -> dict[str, dict]:
     from forked import run_forked_here  # not where this module is pytest's plugin
 
     files = sorted({test.split("::")[0] for test in tests if (REPOSITORY / test.split("::")[0]).is_file()})
-    options = [
-        "--collect-only",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        Path(__file__).stem,
-        "--rootdir",
-        str(REPOSITORY),
-    ]
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "-p", Path(__file__).stem]
     done = run_forked_here([*options, *files], {FACTS: str(report)}, report.with_suffix(".out"), 600)
     assert done.returncode == 0, done.stdout[-4000:]
     return json.loads(report.read_text())

@@ -36,9 +36,7 @@ def launch(run_dir: Path, *overrides: str) -> subprocess.CompletedProcess:
     environment |= {"WANDB_MODE": "offline", "WANDB_DIR": str(run_dir.parent), "WANDB_SILENT": "true"}
     if LEFT_OUT:
         environment["PREFLIGHT"] = "0"  # it would refuse such a tree
-        with (ROOT / "launch/pipeline.sh").open(
-            "a"
-        ) as script:  # of a checkout of its own: only the training is looked at
+        with (ROOT / "launch/pipeline.sh").open("a") as script:  # a checkout of its own, where only training counts
             script.write("evaluate() { :; }\nmeasure_after() { :; }\n")
     command = ["bash", "launch/train_grpo_tiny.sh", *overrides]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks import report, whole_loop
+from benchmarks import report, sync, whole_loop
 from benchmarks.checkpoint import SHAPES, build_tokenizer, layer_tensors, projection_shapes, shape_config, write_prompts
 from benchmarks.gpu_memory import compute_apps
 from benchmarks.parity import by_position
@@ -104,6 +104,11 @@ def test_training_is_stopped_when_its_time_is_up_and_its_steps_count(tmp_path, m
     assert run("0", budget=3) == ("by itself", [1, 2])
     with pytest.raises(RuntimeError, match="ended with exit status 3"):
         run("0.1", budget=3)
+
+
+def test_case_that_takes_too_long_is_ended_and_said(tmp_path):
+    with pytest.raises(RuntimeError, match="exit status none within 0 s"):
+        sync.run_case("tiny-dummy", tmp_path, {}, address="127.0.0.1:1", limit_seconds=0)
 
 
 def test_part_that_fails_keeps_what_it_had_and_the_next_one_runs(tmp_path):
