@@ -33,7 +33,7 @@ def main(commands: str, out: str) -> None:
         sys.argv = ["train_ppo_ray", *words]
         try:
             exec(code, {"__name__": "__main__", "started": started})
-        except SystemExit as refused:
+        except (SystemExit, Exception) as refused:  # upstream dies of a command without a reward
             print(words, "refused:", refused)
         found[-1]["passes"] = bool(started)
     Path(out).write_text(json.dumps(found))
