@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def advice(result: dict) -> list[str]:
-    """What the baseline says about the training to come. Thresholds: reference section 12."""
+    """What the baseline says about the training to come. Thresholds: the smoke test of docs/sources.md."""
     boxed, cut, value = result["has_boxed"], result["truncated"], result[result["mode"]]
     lines = [
         f"{100 * boxed:.1f}% boxed: {'no SFT needed' if boxed >= 0.95 else 'below 95%, so train the format first'}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GRPO on gpt-oss-20b: the reference's attempt 27, train_grpo_20b.sh with a clip range of 0.1.
+# GRPO on gpt-oss-20b: train_grpo_20b.sh with a clip range of 0.1 (attempt 27 of docs/sources.md).
 # Question: do spikes of the gradient norm come from extreme ratios, which a tighter clip range keeps out of the loss?
 # Prediction: fewer steps with grad_norm above 50, ppo_clip_ratio about twice as large, the same or better probe.
 #

@@ -12,7 +12,7 @@ def reward_func(queries: list[str], prompts: list[str], labels: list, **kwargs) 
 
     OpenRLHF calls this in a thread with lists of one: a query is the decoded prompt and response, special tokens
     kept (openrlhf/utils/agent.py, SingleTurnAgentExecutor). Only the response is graded. Returns ``rewards`` and
-    ``scores``, float32 ``(n,)``, and ``extra_logs``, a dict of finite float32 ``(n,)`` (reference section 10).
+    ``scores``, float32 ``(n,)``, and ``extra_logs``, a dict of finite float32 ``(n,)``.
     Raises ValueError where a query does not begin with its prompt.
 
     A label that cannot be parsed is excluded, not graded: ``label_invalid`` counts it, its reward is the same for every

@@ -14,7 +14,7 @@ from rft.data.files import identity, outdated_files, write_rows, written_togethe
 from rft.data.problems import Problem, is_gradable, problem_row, problem_text, read_problems
 
 ID_SIZE, OOD_SIZES = 200, (200, 1000)
-MATH_SHARE = 0.85  # of the OOD probes; the reference has 170 of 202
+MATH_SHARE = 0.85  # of the OOD probes: 170 of 202, as in docs/sources.md
 MIN_LEVEL = 4  # of MATH's 1 to 5
 HELD_OUT_YEAR = 2024  # AIMEs of this year and later are the held-out set, and in no probe
 # Each kind has its own: the documented order makes the OOD probes before there is a pool, into one directory.

@@ -1,4 +1,4 @@
-"""The reference's filters of NuminaMath-1.5, in its order (reference section 8), then what keeps the sets honest."""
+"""The first recipe's filters of NuminaMath-1.5, in its order (docs/sources.md), then what keeps the sets honest."""
 
 from collections import Counter
 

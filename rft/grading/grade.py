@@ -30,7 +30,7 @@ def grade(response: str, label: str | None, channel: str | None = None, fallback
 
     ``channel`` is the Harmony channel that the prompt left open, None when it left none
     (`rft.grading.extract.open_channel`); ``fallback`` lets the last number stand in where there is no box.
-    Source: reference section 10 (exact match), hardened by issue 4.
+    Source: the exact-match reward of docs/sources.md, hardened against what docs/grading.md lists.
     """
     text, offset, closed = final_message(response, channel)
     if text is None:

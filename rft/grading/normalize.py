@@ -58,7 +58,7 @@ _NORMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?|\\frac\{[0-9]+\}\{[0-9]+\})|[A-Z
 def normalize(answer: str) -> str:
     """Normal form of ``answer``; '' where nothing is left, it is too long or wrapped too deep.
 
-    The reference's rules (enclosing ``$``, trailing periods, text wrappers, fractions, whitespace) and notation that
+    The usual rules (enclosing ``$``, trailing periods, text wrappers, fractions, whitespace) and notation that
     means the same: ``\\left``, thin spaces, ``\\frac12``, ``10{,}000``, outer braces, ``\\leq`` and ``<=``, a few
     characters outside of ASCII. Numbers keep their digits: `rft.grading.rational` compares values.
     """

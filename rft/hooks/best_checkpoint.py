@@ -1,6 +1,6 @@
 """Keep the adapter of the best evaluation on the OOD probe, and say which it is.
 
-The reference's runs peaked at step 30 of 60 and 130 of 200, long after `--max_ckpt_num` had removed such checkpoints.
+Published runs peaked at step 30 of 60 and 130 of 200 (docs/sources.md), whose checkpoints `--max_ckpt_num` had removed.
 """
 
 import json

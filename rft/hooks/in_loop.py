@@ -1,4 +1,4 @@
-"""Evaluations in the training loop: when, of which dataset, in which mode. Reference sections 7 and 9."""
+"""Evaluations in the training loop: when, of which dataset, in which mode. Why: docs/sources.md."""
 
 import functools
 

@@ -12,7 +12,7 @@ def clamped_log_ratio(loss_fn, log_ratio: torch.Tensor, action_mask: torch.Tenso
     `tokens_in_batch`, plain numbers over action tokens only; nats, but for the ratio and the count. A micro-batch
     without action tokens has None for each but the count.
 
-    Source: upstream clamps from 0.10.3 on and has no tails; the reference's `ratio_logging_loss.patch` has both.
+    Source: upstream clamps from 0.10.3 on and has no tails; clamp and tails as in the first recipe (docs/sources.md).
     """
     clamped = log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     mask = torch.ones_like(log_ratio, dtype=torch.bool) if action_mask is None else action_mask.bool()

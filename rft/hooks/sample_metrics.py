@@ -20,7 +20,7 @@ def sample_metrics(samples: list, n_samples_per_prompt: int) -> dict[str, float]
         wrong); `high_reward_but_wrong`, the share of samples with a reward above 0.5 whose answer is wrong, where
         `correctness` is known.
 
-    Source: reference section 7; the share of groups without variance is what its later record asks for.
+    Groups without variance: a binary reward leaves 43% of groups of 8 without a gradient at a solve rate of 0.1.
     """
     if any(sample.rewards is None for sample in samples):  # a reward model scores later
         return {}

@@ -3,7 +3,7 @@
 `ray.get` alone waits for as long as the task runs, and a task may wait for a dead actor for ever (rank 0 in a
 collective that rank 1 has left, a trainer whose idle engine is gone). Actors that train cannot answer a ping, so deaths
 are read from Ray's actor table in the GCS, which needs neither the dashboard nor the actor. What Ray cannot see, vLLM's
-EngineCore processes, each engine reports itself: `rft.hooks.engine_watch`. Issue #3, behaviour 12.
+EngineCore processes, each engine reports itself: `rft.hooks.engine_watch`.
 """
 
 import os

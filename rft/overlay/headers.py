@@ -5,26 +5,43 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-REQUIRED = ("Subject", "Why", "Upstream-Status", "Affects", "Probe", "Remove-When")
+REQUIRED = ("Subject", "Group", "Why", "Upstream-Status", "Affects", "Probe", "Remove-When")
 REPEATABLE = ("Probe", "Gate")
+# In the order of the ledger: what training gpt-oss needs comes first.
+GROUPS = {
+    "gpt-oss": "load, train and save gpt-oss in the memory that there is",
+    "sync": "the engine samples from the policy that is trained",
+    "loss": "the objective and its gradient are what they should be",
+    "measure": "numbers and samples of every step",
+    "evaluate": "evaluations that can be compared",
+    "reproduce": "equal seeds give equal runs, also after a resume",
+    "fail loudly": "stop with the reason instead of continuing; take nothing from strangers",
+    "CPU": "run without a GPU",
+}
+ESSENTIAL = ("gpt-oss", "sync")
 _FIELD = re.compile(r"([A-Z][A-Za-z-]*):(?:\s+(.*))?")
 _CLAUSE = r"\s*(===|~=|==|!=|<=|>=|<|>)\s*[0-9][0-9A-Za-z.!+*-]*\s*"
 _SYNTAX = {
+    "Group": ("|".join(map(re.escape, GROUPS)), f"one of {', '.join(GROUPS)}"),
     "Upstream-Status": (
-        r"Pending( \[.+\])?|(Submitted|Backport) \[https?://\S+\]|Inappropriate \[.+\]",
-        "Pending | Submitted [url] | Backport [url] | Inappropriate [reason]",
+        r"Pending( \[.+\])?|(Submitted|Backport|Fixed) \[https?://\S+\]|Inappropriate \[.+\]",
+        "Pending | Submitted [url] | Backport [url] | Fixed [url] | Inappropriate [reason]",
     ),
     "Affects": (r".+ \(numerics: (changed|unchanged)\)", "<what> (numerics: changed|unchanged)"),
     "Gate": (r"[A-Za-z_][A-Za-z0-9_]*=\S+ \(default off\)", "NAME=VALUE (default off)"),
     "Probe": (r"tests/\S+\.py::\w+(::\w+)*", "tests/FILE.py::FUNCTION"),
-    "Remove-When": (rf"never|[A-Za-z0-9][A-Za-z0-9._-]*{_CLAUSE}(,{_CLAUSE})*", "<dist><PEP 440 specifier> | never"),
+    "Remove-When": (
+        rf"([A-Za-z0-9][A-Za-z0-9._-]*{_CLAUSE}(,{_CLAUSE})*|not yet|never) \[.+\]",
+        "<dist><PEP 440 specifier> [what it has] | not yet [what VERSION lacks] | never [reason]",
+    ),
 }
 TEMPLATE = """Subject: {subject}
+Group: TODO
 Why: TODO
 Upstream-Status: Pending
 Affects: TODO (numerics: unchanged)
 Probe: tests/patches/TODO.py::TODO
-Remove-When: never
+Remove-When: not yet [TODO]
 """
 
 

@@ -9,7 +9,7 @@ OOD = re.compile(r"(?:^|[^a-z])ood(?:[^a-z]|$)")
 
 
 def mode_of(temperature: float, samples: int) -> str:
-    """The mode of `samples` samples a problem at a temperature: docs/evaluation.md, reference section 7."""
+    """The mode of `samples` samples a problem at a temperature: docs/evaluation.md."""
     if temperature > 0:
         return f"sampling_pass@{samples}"
     return "greedy_pass@1" if samples == 1 else f"nondet_proxy_pass@{samples}"

@@ -23,7 +23,7 @@ def noise(value: float, problems: float | None, errors: float = NOISE) -> float:
 
 
 def ood_decline(training, evaluations, facts) -> Verdict | None:
-    """The OOD probe fell in two consecutive evaluations (section 7): `bad` where that is more than noise.
+    """The OOD probe fell in two consecutive evaluations (docs/sources.md): `bad` where that is more than noise.
 
     Three values fall in a row by pure chance in one case of six, which over a run is nearly sure to happen. More than
     noise is a fall over the two, or from the best so far, that exceeds what problems of this number can say.

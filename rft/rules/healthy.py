@@ -1,6 +1,6 @@
 """Which numbers of a training step to look at, and between which bounds they are healthy.
 
-Tiers and bounds: reference section 7; the names and units are those of docs/metrics.md. The monitor colours by these
+Tiers and bounds: docs/sources.md; the names and units are those of docs/metrics.md. The monitor colours by these
 bounds, the diagnosis and early stopping build on them; trends are theirs.
 """
 

@@ -1,6 +1,6 @@
 """What a run's numbers say about it: every rule of the diagnosis and of early stopping, over plain records.
 
-Sources: the smoke-test table (reference section 12), the tuning playbook (section 6), the tiers (section 7), and what
+Sources: the smoke test, the tuning playbook and the metrics' tiers of the first recipe (docs/sources.md), and what
 the sync's receipts and canary allow on top. A rule is a pure function; docs/diagnosis.md lists all of them. Standard
 library only, for the training process judges with it after every step, and `rft.runs.diagnose` afterwards.
 """

@@ -1,4 +1,4 @@
-"""Rules about reward, format, length and progress: tiers 1 and 3 of reference section 7, and the tuning playbook."""
+"""Rules about reward, format, length and progress: signal and collapse, and the playbook (docs/sources.md)."""
 
 from collections.abc import Callable
 from itertools import takewhile
@@ -9,7 +9,7 @@ from rft.rules.verdict import Verdict, column, graded, latest, mean, trend
 SMOKE = 5  # steps; the smoke-test table asks for a verdict within about six
 SUSTAINED = 3
 GROUPS = 200  # in a row without signal, before a run is judged by it: docs/diagnosis.md has the calculation
-SPARSE = 0.05  # solve rate below which the reward is too sparse (section 12)
+SPARSE = 0.05  # solve rate below which the reward is too sparse: docs/sources.md
 FLAT_STEPS = 20
 
 

@@ -1,4 +1,4 @@
-"""Rules about the optimisation and the sync: tier 2 of reference section 7, and what only this stack measures."""
+"""Rules about the optimisation and the sync: "stability" of docs/sources.md, and what only this stack measures."""
 
 from itertools import pairwise
 
@@ -161,7 +161,7 @@ def clipping(training, evaluations, facts) -> Verdict | None:
 
 
 def ratio_tails(training, evaluations, facts) -> Verdict | None:
-    """Tokens whose probability moved by orders of magnitude within an update (reference section 7, tier 2)."""
+    """Tokens whose probability moved by orders of magnitude within an update (docs/sources.md, "Its metrics")."""
     names = ("log_ratio_raw_max", "ratio_max", "log_ratio_abs_p99")
     found = {name: values[-10:] for name in names if (values := column(training, name))}
     if not found:
@@ -173,7 +173,7 @@ def ratio_tails(training, evaluations, facts) -> Verdict | None:
 
 
 def spikes(training, evaluations, facts) -> Verdict | None:
-    """Steps with a gradient norm above 50; worse where the largest of ten steps keeps growing (section 12)."""
+    """Steps with a gradient norm above 50; worse where the largest of ten steps keeps growing (docs/sources.md)."""
     key = "grad_norm_max" if any(r.get("grad_norm_max") is not None for r in training) else "grad_norm"
     norms = column(training, key)
     if not norms:
@@ -215,7 +215,7 @@ def instability(training, evaluations, facts) -> Verdict | None:
 def entropy(training, evaluations, facts) -> Verdict | None:
     """Entropy of the policy against that of the first steps: a collapse ends exploration, a burst ends sense.
 
-    The reference's bound of 1.0 nat holds for its model; a share of the first steps' holds for any.
+    A bound in nats (1.0 in docs/sources.md) holds for one model; a share of the first steps' holds for any.
     """
     values = column(training, "entropy_mean")
     if len(values) < 2 * SUSTAINED:

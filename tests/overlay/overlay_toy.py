@@ -35,11 +35,12 @@ ALPHA = {
 BETA = {"beta/__init__.py": b"", "beta/mod.py": b"MODE = 'stock'\n"}
 HEADER = """{subject}
 
+Group: CPU
 Why: the toy needs it
 Upstream-Status: Inappropriate [toy]
 Affects: nothing (numerics: unchanged)
 Probe: tests/overlay/test_overlay_states.py::test_apply_status_verify_revert
-Remove-When: alpha>=2
+Remove-When: alpha>=2 [toy]
 """
 
 

@@ -9,7 +9,9 @@ import pytest
 from overlay_toy import ALPHA, HEADER, base_repository, commit, edited, git, load, make_wheel
 
 from rft.overlay.headers import fields, lint, normalise
+from rft.overlay.ledger import render
 from rft.overlay.nodes import compare
+from rft.overlay.series import load_packages
 
 
 def edit(world, tmp_path, package="alpha"):
@@ -205,7 +207,7 @@ def test_check_finds(world):
         "README.md is stale",
         "one.patch: Upstream-Status: found 'Submitted'",
         "defines no test_no_such",
-        "Remove-When: found 'next year'",
+        "Remove-When: found 'next year [toy]'",
         "lock.json is stale in patches, series_id",
     ):
         assert words in err
@@ -219,6 +221,19 @@ def test_check_finds(world):
     (folder / "stray.patch").unlink()
     ledger.write_text(ledger.read_text().removesuffix("by hand\n"))
     assert world.run("check")[0] == 0
+
+
+def test_ledger_is_by_group_the_essential_first(world):
+    two = world.patches / "alpha-1.2/two-things.patch"
+    text = two.read_text()
+    two.write_text(text.replace("Group: CPU", "Group: gpt-oss").replace("the toy", "a | of <toys>"))
+    ledger = render(load_packages(world.patches, [], strict=False))
+    parts = re.split(r"(?m)^## ", ledger)
+    assert [part.split("\n")[0] for part in parts[1:]] == ["gpt-oss", "CPU", "Details: alpha-1.2", "Details: beta-0.5"]
+    assert "| [two-things](alpha-1.2/two-things.patch) (alpha) | a \\| of \\<toys> needs it |  |" in parts[1]
+    assert "[two-things]" not in parts[2] and "[one](alpha-1.2/one.patch) (alpha)" in parts[2]
+    assert parts[3].index("[one]") < parts[3].index("[two-things]")
+    assert "Files: `core.py`" in parts[3] and "Remove when: alpha>=2 [toy]." in parts[3]
 
 
 def test_check_works_with_temporary_folders_inside_a_checkout(world, tmp_path, monkeypatch):
@@ -240,11 +255,12 @@ def test_patched_file_that_does_not_compile(world, tmp_path):
 
 GOOD = {
     "Subject": "x",
+    "Group": "loss",
     "Why": "y",
     "Upstream-Status": "Pending",
     "Affects": "z (numerics: unchanged)",
     "Probe": "tests/a.py::test_b",
-    "Remove-When": "never",
+    "Remove-When": "never [ours]",
 }
 
 
@@ -261,8 +277,11 @@ def header(**changes: str) -> str:
         header(Upstream_Status="Backport [https://example.com/pull/1]"),
         header(Upstream_Status="Inappropriate [CPU only]"),
         header(Affects="loss (numerics: changed)", Gate="RFT_X=1 (default off)"),
-        header(Remove_When="openrlhf>=0.11.1"),
-        header(Remove_When="vllm>=0.16,<1"),
+        header(Upstream_Status="Fixed [https://example.com/commit/1]"),
+        header(Remove_When="openrlhf>=0.11.1 [has it]"),
+        header(Remove_When="vllm>=0.16,<1 [has it]"),
+        header(Remove_When="not yet [openrlhf 0.11.2 lacks it]"),
+        header(Group="fail loudly"),
         header() + "Probe: tests/c.py::TestX::test_d\n",
         header(Why="first\n  and second line"),
     ],
@@ -283,8 +302,12 @@ def test_good_headers(text):
         (header(Gate="RFT_X"), "Gate"),
         (header(Gate="RFT_X=1 (default on)"), "Gate"),
         (header(Probe="tests/a.py"), "Probe"),
-        (header(Remove_When="openrlhf"), "Remove-When"),
-        (header(Remove_When="soon"), "Remove-When"),
+        (header(Group=""), "Group: is missing"),
+        (header(Group="speed"), "Group: found 'speed', wanted one of gpt-oss, sync,"),
+        (header(Remove_When="openrlhf [has it]"), "Remove-When"),
+        (header(Remove_When="openrlhf>=0.11.1"), "Remove-When"),
+        (header(Remove_When="soon [it is said]"), "Remove-When"),
+        (header(Remove_When="never"), "Remove-When"),
         (header() + "Subject: again\n", "2 times"),
         (header() + "Depends-On: x\n", "unknown header line"),
         (header() + "free text\n", "unknown header line"),

@@ -92,3 +92,37 @@ def test_hanging_reward_function_stops_with_its_name_sample_and_place(tmp_path):
     text = str(late.value)
     assert f"reward function reward_func ({path}) has not returned after 0.5 s" in text
     assert "batch index 17, sample 3" in text and "time.sleep(0.05)" in text
+
+
+def execute(tmp_path, source: str) -> dict:
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+    from vllm import SamplingParams
+
+    path = tmp_path / "my_reward.py"
+    path.write_text(f"def reward_func(queries, prompts, labels):\n    {source}\n")
+    params = SamplingParams(max_tokens=4, extra_args={"prompt_index": 17, "sample_index": 3})
+    executor = SingleTurnAgentExecutor([str(path)])
+    return asyncio.run(executor.execute("p", "1", params, 16, Engine(), Engine()))
+
+
+def test_failing_reward_function_stops_with_its_name_index_and_traceback(tmp_path):
+    with pytest.raises(RuntimeError) as failure:
+        execute(tmp_path, "return {'rewards': [1 / 0]}")
+    text = str(failure.value)
+    assert "reward function reward_func" in text
+    assert "my_reward.py" in text
+    assert "ZeroDivisionError" in text
+    assert "batch index 17, sample 3" in text
+    assert "return {'rewards': [1 / 0]}" in text
+    for source, found in (
+        ("return {'rewards': [1.0, 0.0]}", "returned 2 rewards for 1 sample"),
+        ("return None", "returned no reward"),
+        ("return {'rewards': [float('nan')]}", "returned rewards nan"),
+    ):
+        with pytest.raises(RuntimeError, match=found):
+            execute(tmp_path, source)
+
+
+def test_reward_of_any_kind_becomes_one_number(tmp_path):
+    assert execute(tmp_path, "import torch; return {'rewards': torch.tensor([1.0]), 'scores': [0]}")["scores"] == 0.0
+    assert execute(tmp_path, "return {'rewards': 0.25}")["reward"] == 0.25

@@ -1,6 +1,5 @@
 """One probe a patch: each fails when the patched lines are not the ones that run."""
 
-import asyncio
 import contextlib
 import importlib.util
 import json
@@ -11,19 +10,10 @@ import types
 import pytest
 import torch
 from deepspeed.accelerator import get_accelerator
-from peft import LoraConfig, get_peft_model
 from ranks import run_module
 from safetensors.torch import load_file
 
 from rft.mxfp4 import decode
-
-
-def test_device_calls_follow_the_accelerator(monkeypatch):
-    from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
-
-    monkeypatch.setattr("torch.cuda.current_device", lambda: 7)  # so that asking CUDA is no crash but a wrong answer
-    buffer = NaiveReplayBuffer(sample_batch_size=1)
-    assert buffer.target_device == torch.device(get_accelerator().current_device_name())
 
 
 @pytest.mark.skipif(importlib.util.find_spec("flash_attn") is not None, reason="flash-attn is installed")
@@ -32,46 +22,6 @@ def test_missing_flash_attn_is_named_when_called():
 
     with pytest.raises(ModuleNotFoundError, match=r"flash_attn is not installed, and --packing_samples needs it"):
         ring_attn_utils.unpad_input(torch.zeros(1, 1), torch.ones(1, 1))
-
-
-def lora_model() -> torch.nn.Module:
-    layer = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
-    return get_peft_model(layer, LoraConfig(r=2, target_modules=["0"]))
-
-
-def test_lora_optimizer_has_no_empty_group():
-    from openrlhf.utils.deepspeed.deepspeed_utils import get_optimizer_grouped_parameters
-
-    groups = get_optimizer_grouped_parameters(lora_model(), weight_decay=0.0)
-    assert [len(group["params"]) for group in groups] == [2]
-
-
-def test_cpu_optimizer_needs_no_compiler(monkeypatch):
-    from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy
-
-    # Where compilation starts: half a minute that the answer does not need.
-    stop = lambda _builder: pytest.fail("DeepSpeed's Adam is compiled")  # noqa: E731
-    monkeypatch.setattr("deepspeed.ops.op_builder.CPUAdamBuilder.load", stop)
-    strategy = types.SimpleNamespace(adam_offload=True)
-    optimizer = DeepspeedStrategy.create_optimizer(strategy, lora_model(), lr=1e-3, weight_decay=0.0)
-    assert type(optimizer) is torch.optim.AdamW
-
-
-def test_cpu_process_group_needs_no_compiler(monkeypatch):
-    import deepspeed
-    from deepspeed.comm.torch import build_shm_op
-    from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy
-
-    # Where the group is made; `build_shm_op` is its first step.
-    built = []
-    monkeypatch.setitem(deepspeed.ops.__compatible_ops__, "deepspeed_shm_comm", True)
-    monkeypatch.setattr("deepspeed.ops.op_builder.cpu.ShareMemCommBuilder.load", lambda _builder: "compiled")
-    monkeypatch.setattr(deepspeed, "init_distributed", lambda **_: built.append(build_shm_op()))
-    monkeypatch.setattr("openrlhf.utils.deepspeed.deepspeed.dist.get_world_size", lambda: sys.exit("group made"))
-    strategy = types.SimpleNamespace(full_determinism=False, seed=3, args=types.SimpleNamespace(local_rank=-1))
-    with pytest.raises(SystemExit, match="group made"):
-        DeepspeedStrategy.setup_distributed(strategy)
-    assert built == [None]
 
 
 def test_prompts_carry_one_date(checkpoint, monkeypatch):
@@ -196,94 +146,6 @@ def test_policy_loss_clamps_log_ratios_and_keeps_their_tails():
     assert tails == {"log_ratio_raw_max": 100.0, "log_ratio_max": 20.0, "log_ratio_min": -20.0}
     assert loss_fn.ratio_max == pytest.approx(torch.tensor(20.0).exp().item())
     assert (loss_fn.log_ratio_abs_p99, loss_fn.tokens_in_batch) == (20.0, 3)
-
-
-class Reward:
-    """What one call of the executor needs of an engine and a tokenizer."""
-
-    async def generate(self, tokens, params):
-        done = types.SimpleNamespace(token_ids=[5], finish_reason="stop", logprobs=None)
-        return types.SimpleNamespace(outputs=[done])
-
-    def __call__(self, prompt, **options):
-        return {"input_ids": torch.tensor([[1, 2]])}
-
-    def decode(self, tokens, **options):
-        return "text"
-
-
-def execute(tmp_path, source: str) -> dict:
-    from openrlhf.utils.agent import SingleTurnAgentExecutor
-    from vllm import SamplingParams
-
-    path = tmp_path / "my_reward.py"
-    path.write_text(f"def reward_func(queries, prompts, labels):\n    {source}\n")
-    params = SamplingParams(max_tokens=4, extra_args={"prompt_index": 17, "sample_index": 3})
-    executor = SingleTurnAgentExecutor([str(path)])
-    return asyncio.run(executor.execute("p", "1", params, 16, Reward(), Reward()))
-
-
-def test_failing_reward_function_stops_with_its_name_index_and_traceback(tmp_path):
-    with pytest.raises(RuntimeError) as failure:
-        execute(tmp_path, "return {'rewards': [1 / 0]}")
-    text = str(failure.value)
-    assert "reward function reward_func" in text
-    assert "my_reward.py" in text
-    assert "ZeroDivisionError" in text
-    assert "batch index 17, sample 3" in text
-    assert "return {'rewards': [1 / 0]}" in text
-    for source, found in (
-        ("return {'rewards': [1.0, 0.0]}", "returned 2 rewards for 1 sample"),
-        ("return None", "returned no reward"),
-        ("return {'rewards': [float('nan')]}", "returned rewards nan"),
-    ):
-        with pytest.raises(RuntimeError, match=found):
-            execute(tmp_path, source)
-
-
-def test_reward_of_any_kind_becomes_one_number(tmp_path):
-    assert execute(tmp_path, "import torch; return {'rewards': torch.tensor([1.0]), 'scores': [0]}")["scores"] == 0.0
-    assert execute(tmp_path, "return {'rewards': 0.25}")["reward"] == 0.25
-
-
-def test_offload_reaches_the_deepspeed_config():
-    from openrlhf.utils.deepspeed import DeepspeedStrategy
-
-    for offload, device in ((False, "none"), (True, "cpu")):
-        strategy = DeepspeedStrategy(args=types.SimpleNamespace(param_dtype="bf16", zpg=1, offload=offload))
-        assert strategy.get_ds_train_config(True)["zero_optimization"]["offload_param"]["device"] == device
-
-
-def test_offloaded_parameters_are_pinned():
-    from openrlhf.utils.deepspeed import DeepspeedStrategy
-
-    strategy = DeepspeedStrategy(args=types.SimpleNamespace(param_dtype="bf16", zpg=1, offload=True))
-    kept = strategy.get_ds_train_config(True)["zero_optimization"]["offload_param"]
-    assert kept == {"device": "cpu", "pin_memory": True}
-
-
-def test_offloaded_adam_trains_without_a_compiler(one_rank):
-    """--adam_offload where DeepSpeed's own Adam is not to be had: torch's, on the float32 partitions in host memory."""
-    import deepspeed
-    from deepspeed.runtime.zero.utils import ZeRORuntimeException
-    from openrlhf.utils.deepspeed import DeepspeedStrategy
-
-    args = types.SimpleNamespace(param_dtype="bf16", zpg=1, offload=False, adam_offload=True, local_rank=-1)
-    strategy = DeepspeedStrategy(zero_stage=3, micro_train_batch_size=1, train_batch_size=1, args=args)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False)).bfloat16()
-    before, inputs = model[0].weight.detach().clone(), torch.ones(1, 8, dtype=torch.bfloat16)
-    optimizer = strategy.create_optimizer(model, lr=0.25, weight_decay=0.0)
-    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1)
-    try:
-        engine, *_ = strategy.prepare((model, optimizer, scheduler))
-    except ZeRORuntimeException as refusal:
-        pytest.fail(str(refusal))
-    engine.backward(engine(inputs).float().sum())
-    engine.step()
-    with deepspeed.zero.GatheredParameters([engine.module[0].weight]):
-        # Adam's first step is the learning rate, whatever the gradient's size. bf16 rounds a number below 1 by 2**-9.
-        step = before.float() - engine.module[0].weight.float()
-        assert ((step - 0.25).abs() <= 2**-9 + 1e-6).all()
 
 
 CODE = """

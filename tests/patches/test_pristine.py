@@ -14,6 +14,7 @@ from shadow import make_shadow, run_in_shadow
 ROOT = Path(__file__).resolve().parents[2]
 IN_BOTH = {
     "accelerator-device-calls.patch",  # upstream asks torch.cuda
+    "full-sync-without-nccl.patch",  # upstream sends nothing
     "optional-flash-attn.patch",  # upstream imports it
     "collectives-on-cpu.patch",  # DeepSpeed compiles for a process group; a single rank has nothing to add or gather
     "adam-without-compiler.patch",  # and its Adam: that torch's is AdamW too shows tests/unit/test_optimizer.py

@@ -1,9 +1,70 @@
-"""Probes of how rollouts are gathered: what dynamic filtering leaves when the data ends."""
+"""Probes of how rollouts are gathered: the order of the prompts, their seeds, and what dynamic filtering leaves."""
 
 import json
 import types
 
 import pytest
+import torch
+
+
+class Engine:
+    """The handle of a rollout engine that keeps the calls it gets."""
+
+    def __init__(self):
+        self.calls = []
+        self.get_num_unfinished_requests = types.SimpleNamespace(remote=lambda: 0)
+        self.generate_responses = types.SimpleNamespace(remote=lambda **call: self.calls.append(call))
+
+
+def test_each_prompt_takes_its_own_seeds_along(monkeypatch):
+    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
+
+    engine, generator = Engine(), object.__new__(SamplesGenerator)
+    generator.args = types.SimpleNamespace(
+        enable_vllm_is_correction=False, n_samples_per_prompt=8, rollout_seeds="request", seed=7, reward_timeout=60
+    )
+    generator.vllm_engines, generator.tokenizer = [engine], None
+    monkeypatch.setattr("ray.get", list)
+    generator._dispatch_prompts_to_vllm(["a", "b", "a"], ["1", "2", "3"], first_index=5, global_step=2)
+    wanted = {"reward_timeout": 60, "seed": 7, "step": 2}
+    assert [call.get("place") for call in engine.calls] == [
+        wanted | {"prompt_index": n, "occurrence": seen} for n, seen in ((5, 0), (6, 0), (7, 1))
+    ]
+
+
+@pytest.fixture
+def prompts_in_order(tmp_path, monkeypatch):
+    """A function from seed and --prompt_order to the order in which 40 prompts, numbered in their file, are trained."""
+    from openrlhf.trainer.ppo_trainer import prepare_datasets
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)  # the driver is no rank
+    lines = [json.dumps({"input": f"prompt {n}", "label": str(n)}) for n in range(40)]
+    (tmp_path / "prompts.jsonl").write_text("".join(line + "\n" for line in lines))
+
+    def order(seed: int, prompt_order: str) -> list[int]:
+        args = types.SimpleNamespace(
+            prompt_data=str(tmp_path / "prompts.jsonl"), prompt_data_probs=None, prompt_split="train", seed=seed,
+            max_samples=40, input_key="input", label_key="label", input_template=None, apply_chat_template=False,
+            eval_dataset=None, n_samples_per_prompt=1, train_batch_size=1, num_episodes=1, max_epochs=1,
+            param_dtype="bf16", prompt_order=prompt_order,
+        )  # fmt: skip
+        torch.seed()  # whatever happened before must not matter
+        loader, *_ = prepare_datasets(DeepspeedStrategy(seed=seed, args=args), tokenizer=None)
+        return [int(label) for _, _, (label,) in loader]
+
+    with torch.random.fork_rng(devices=[]):
+        yield order
+
+
+def test_prompts_are_shuffled_by_the_seed(prompts_in_order):
+    orders = [prompts_in_order(seed, "shuffled") for seed in (3, 3, 4)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == list(range(40))
+
+
+def test_prompts_keep_the_order_of_their_file(prompts_in_order):
+    assert prompts_in_order(3, "file") == list(range(40))
 
 
 class Reply:

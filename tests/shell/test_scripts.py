@@ -60,6 +60,7 @@ def test_dry_run_is_golden(launcher, tmp_path):
     if os.environ.get("RFT_WRITE_GOLDEN"):
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(found)
+    assert golden.exists(), f"no {golden}; make it: RFT_WRITE_GOLDEN=1 .venv/bin/python -m pytest tests/shell -k golden"
     assert found == golden.read_text()
 
 

@@ -3,7 +3,7 @@
 import operator
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rft.grading import (
@@ -22,14 +22,12 @@ pieces += ["assistantfinal", "<|end|>", "<|start|>assistant"]
 latex = st.lists(st.sampled_from(pieces)).map("".join)
 
 
-@settings(deadline=None)
 @given(latex)
 def test_grading_never_raises(text):
     for gold in ("42", "(1,2)", text):
         grade(text, gold)
 
 
-@settings(deadline=None)
 @given(latex)
 def test_an_answer_equals_itself_and_its_normal_form(text):
     text = text.replace("\\boxed", "")  # of a label, the last box counts
@@ -39,14 +37,12 @@ def test_an_answer_equals_itself_and_its_normal_form(text):
         assert equal(normal, text) and equal(text, normal)
 
 
-@settings(deadline=None)
 @given(latex, latex)
 def test_the_lenient_profile_accepts_what_the_strict_one_accepts(answer, gold):
     assert equal(answer, gold, lenient=True) or not equal(answer, gold)
     assert equal(answer, gold) == equal(gold, answer) or "\\boxed" in answer + gold
 
 
-@settings(deadline=None)
 @given(latex, st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_number_never_states_another_one(text, a, b):
     for answer in (f"{a}{text}", f"{text}{a}"):
@@ -54,7 +50,6 @@ def test_a_number_never_states_another_one(text, a, b):
             assert not equal(answer, str(b))
 
 
-@settings(deadline=None)
 @given(st.integers(), st.integers())
 def test_integers_compare_exactly(a, b):
     assert equal(str(a), str(b)) == (a == b)
@@ -64,7 +59,6 @@ def test_integers_compare_exactly(a, b):
     assert equal(rf"\boxed{{{a}}}", str(a))
 
 
-@settings(deadline=None)
 @given(st.integers(-(10**6), 10**6), st.integers(1, 10**6))
 def test_fractions_are_exact(n, d):
     value = parse_rational(rf"\frac{{{n}}}{{{d}}}")
@@ -72,20 +66,17 @@ def test_fractions_are_exact(n, d):
     assert equal(f"{n}/{d}", rf"\dfrac{{{n}}}{{{d}}}")
 
 
-@settings(deadline=None)
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**6), max_value=10**6))
 def test_decimals_are_exact(value):
     assert Fraction(*parse_rational(f"{value:f}")) == Fraction(value)
 
 
-@settings(deadline=None)
 @given(st.text(), st.integers(0, 10**9))
 def test_the_last_box_wins_whatever_precedes_it(text, number):
     if "<|" not in text and "assistantfinal" not in text and not text.startswith(("analysis", "commentary")):
         assert grade(text + rf" \boxed{{{number}}}", str(number)).correct
 
 
-@settings(deadline=None)
 @given(latex, latex)
 def test_response_of_gives_the_response_back(prompt, response):
     assert response_of(prompt + response, prompt) == response
@@ -118,7 +109,6 @@ def value(node) -> Fraction:
     return a**2 if node[0] == "^" else operations[node[0]](a, b)
 
 
-@settings(deadline=None)
 @given(tree, tree)
 def test_expressions_that_are_accepted_are_equal(a, b):
     try:
@@ -129,7 +119,6 @@ def test_expressions_that_are_accepted_are_equal(a, b):
     assert canonical(normalize(written(a, False))) == canonical(normalize(written(a, True))) is not None
 
 
-@settings(deadline=None)
 @given(latex, latex)
 def test_the_prompt_is_never_graded(prompt, response):
     """Whatever the prompt holds, the verdict is that of the response alone."""

@@ -146,7 +146,7 @@ def script(**variables: str) -> subprocess.CompletedProcess:
 def test_the_script_as_the_reference_calls_it():
     done = script(**GOOD)
     assert done.returncode == 0 and "go: 99.4% of 5e-07 after optimizer step 20 of 200" in done.stdout
-    # The reference's whole pool over 20 episodes: a warm-up of 25,000 steps, of which a run sees the first few hundred.
+    # 50,000 problems over 20 episodes: a warm-up of 25,000 steps, of which a run sees the first few hundred.
     done = script(**GOOD | {"POOL": " 50000\n", "EP": "20"})
     assert done.returncode == 1 and "no-go: 0.1%" in done.stdout and "--lr_warmup_ratio" in done.stderr
     done = script(POOL="400")

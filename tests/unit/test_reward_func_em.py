@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rft.hooks import rewards
@@ -126,7 +126,6 @@ def test_openrlhf_can_turn_every_value_into_a_tensor():
         assert torch.tensor([value.flatten()[0].item()]).shape == (1,)
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(), min_size=1, max_size=4))
 def test_everything_is_finite_and_of_one_length(responses):
     n = len(responses)
@@ -138,7 +137,6 @@ def test_everything_is_finite_and_of_one_length(responses):
     assert set(out["rewards"].tolist()) <= {0.0, 1.0}
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(alphabet="0123456789{}\\boxed<|>channelfimsg ", max_size=80))
 def test_a_prompt_full_of_answers_changes_nothing(prompt, response):
     """Reward and logs are those of the response alone, whatever the prompt says."""

@@ -83,7 +83,7 @@ def verdict_word(paired: list[dict]) -> str:
 
 
 def deciding_first(paired: list[dict]) -> list[dict]:
-    """Greedy accuracy out of distribution decides (reference section 7); an A/A run decides nothing, and comes last."""
+    """Greedy accuracy out of distribution decides (docs/sources.md); an A/A run decides nothing, and comes last."""
     return sorted(
         paired, key=lambda one: (one["p_holm"] is None, "ood" not in one["dataset"], one["mode"] != "greedy_pass@1")
     )

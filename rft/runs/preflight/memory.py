@@ -124,7 +124,7 @@ def larger_micro_batch(args: Namespace, config: dict, free: float) -> str:
     samples of 448 tokens trained in 42 s as 16 micro-batches; as 128 they would have taken 240 (docs/benchmarks.md).
     """
     if args.use_dynamic_batch or (args.own_reference and args.colocate_actor_ref):
-        return ""  # the micro-batch is sized otherwise; the reference takes what is free
+        return ""  # the micro-batch is sized otherwise; the reference model takes what is free
     share, micro = args.train_batch_size // ranks(args), args.micro_train_batch_size
     sizes = [size for size in range(micro + 1, share + 1) if share % size == 0]
     needs = {size: actor_bytes(Namespace(**vars(args) | {"micro_train_batch_size": size}), config) for size in sizes}

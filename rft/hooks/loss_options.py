@@ -1,1 +1,0 @@
-from rft.options.loss import *  # noqa: F403

@@ -1,1 +1,0 @@
-from rft.options import add, check  # noqa: F401
