@@ -19,8 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rft.data.files import command, written_together
-from rft.data.problems import read_problems
+from rft.data.published import read_published
+from rft.data.row_files import command, written_together
 
 TEXT = ("problem", "solution", "answer", "problem_type", "question_type")
 SCHEMA = pa.schema(
@@ -132,7 +132,7 @@ def main() -> int:
 def run(args: argparse.Namespace) -> None:
     if args.out.suffix not in (".parquet", ".jsonl", ".arrow"):
         raise ValueError(f"found --out {args.out}, wanted a name that ends in .parquet, .jsonl or .arrow; rename it")
-    known = [p for path in args.plant for p in read_problems(path)]
+    known = [p for path in args.plant for p in read_published(path)]
     plants = [(p.text, p.label) for p in known if p.label and p.label.lstrip("-").isdecimal()]
     with written_together(args.out.parent, [args.out.name]) as paths:
         write_table(make_rows(args.rows, args.seed, plants), paths[args.out.name], args.out.suffix)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks import ADDED, ROOT
 from benchmarks.checkpoint import SHAPES
-from rft.data.problems import problem_row
+from rft.problems import problem_row
 
 PROBLEMS = {
     "sft_rl_pool.jsonl": 400,

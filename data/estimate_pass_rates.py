@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rft.data.files import command
+from rft.data.row_files import command
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def run(args: argparse.Namespace) -> None:
-    from rft.checkpoints import require_gpt_oss
+    from rft.checkpoint_check import require_gpt_oss
     from rft.data.pass_rates import Sampling, estimate
 
     require_gpt_oss(args.model)

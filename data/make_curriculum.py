@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from rft.data.curriculum import ORDERS, Part, make_curriculum
-from rft.data.files import command
+from rft.data.row_files import command
 
 
 def main() -> int:

@@ -12,8 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from rft.data.files import command
 from rft.data.probes import make_probe_sets
+from rft.data.row_files import command
 
 
 def main() -> int:

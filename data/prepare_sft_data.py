@@ -11,8 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from rft.data.files import command
 from rft.data.prepare import Sizes, prepare
+from rft.data.row_files import command
 
 
 def main() -> int:

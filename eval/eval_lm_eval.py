@@ -63,7 +63,7 @@ def measure(models: list, runs: dict, args: argparse.Namespace) -> list[dict]:
 
     from rft.evals.models import adapter_room
     from rft.evals.prompts import load_tokenizer
-    from rft.evals.serving import Server
+    from rft.evals.server import Server
 
     prompts = {}
     for base in {model.base for model in models}:

@@ -95,6 +95,8 @@ def found_adapters(folder: Path) -> list[tuple[str, Path]]:
 
 def print_ranking(results: list[dict]) -> list[str]:
     """Print the checkpoints from best to worst on the probe, and return their names; ties keep their order."""
+    from rft.evals.compare import outcome
+
     mode, dataset = results[0]["mode"], results[0]["dataset"]
     ranked = sorted(results[1:], key=lambda r: -r[mode])
     best = ranked[0]
@@ -103,7 +105,8 @@ def print_ranking(results: list[dict]) -> list[str]:
     near = [r["model"] for r in ranked[1:] if r["interval95"][1] >= best[mode]]
     if near:
         print(f"not told apart from it, since their intervals reach its value: {', '.join(near)}")
-    if (p := best["versus"]["p_holm"]) > 0.05:
+    if outcome(best["versus"]) == "unclear":
+        p = best["versus"]["p_holm"]
         print(f"not told apart from {results[0]['model']} either (p {p:.2g} after Holm): a larger probe must decide")
     return [r["model"] for r in ranked]
 

@@ -31,8 +31,8 @@ def main() -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rft.evals.files import read_results
     from rft.evals.regression import averages, compare_files, last_step
+    from rft.evals.results import read_results
     from rft.record.readers import samples_dir
 
     results = [r for r in read_results([args.posthoc]) if args.model in (None, r["model"])]

@@ -30,7 +30,7 @@ def main() -> int:
 
 def run(args: argparse.Namespace) -> int:
     from rft.evals.compare import add_comparisons
-    from rft.evals.files import read_results, regrade, relabel
+    from rft.evals.results import read_results, regrade, relabel
     from rft.evals.run import grader
 
     if args.dataset and not args.regrade:

@@ -13,6 +13,24 @@ REMAKE = "wanted a JSONL of problems (input, label, id); make it with data/prepa
 TOO_DEEP = "found hundreds of nested brackets, wanted plain fields; remove the row"
 
 
+def problem_row(text: str, label: str, identifier: str, datasource: str) -> dict:
+    """The row that the trainer and the evaluation read. `text` is the problem alone, without an instruction."""
+    return {
+        "input": [{"role": "user", "content": f"{INSTRUCTION}\n{text}"}],
+        "label": label,
+        "id": identifier,
+        "datasource": datasource,
+    }
+
+
+def problem_text(row: dict) -> str:
+    """The problem alone, from a row whose `input` is text or chat messages: the last user message."""
+    content = row["input"]
+    if not isinstance(content, str):
+        content = next(m["content"] for m in reversed(content) if m["role"] == "user")
+    return content.removeprefix(INSTRUCTION).removesuffix(INSTRUCTION).strip()
+
+
 def read_problems(path: str | Path) -> list[dict]:
     """Problems of a JSONL file: each with `input` (chat messages), `label` (string) and `id`, unique in the file.
 

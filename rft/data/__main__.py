@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from rft.data.check import check_file, shared_faults
-from rft.data.files import MANY
+from rft.data.row_files import MANY
 
 
 def main() -> int:

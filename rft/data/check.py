@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rft.data.canonical import content_hash
-from rft.data.problems import is_gradable, problem_text
-from rft.problems import input_fault, is_text, parse_line, shorten
+from rft.grading import grade
+from rft.problems import input_fault, is_text, parse_line, problem_text, shorten
 
 
 def check_file(path: Path) -> tuple[list[str], dict[str, int]]:
@@ -59,6 +59,11 @@ def label_fault(label: object) -> str | None:
     if not is_text(label) or not is_gradable(label):
         return f"found {shorten(label)}, which the grader cannot parse; correct it or remove the row"
     return None
+
+
+def is_gradable(label: str) -> bool:
+    """Whether an answer that states the label, boxed, is graded correct."""
+    return grade(f"\\boxed{{{label}}}", label).correct
 
 
 def kind_of(value: object) -> str:

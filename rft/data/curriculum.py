@@ -8,10 +8,9 @@ from typing import NamedTuple
 from rft import __version__
 from rft.data.canonical import content_hash, priority
 from rft.data.check import check_file
-from rft.data.files import identity, read_rows, write_rows, written_together
-from rft.data.problems import problem_text
+from rft.data.row_files import input_identity, read_rows, write_rows, written_together
 from rft.grading import equal
-from rft.problems import shorten
+from rft.problems import problem_text, shorten
 
 ORDERS = ("file", "random", "easy-first", "hard-first")
 
@@ -68,11 +67,11 @@ def make_curriculum(
         manifest = {
             "settings": {"band": band if rates else None, "order": Path(order).name, "size": size, "seed": seed},
             "versions": {"rft": __version__},
-            "pass_rates": identity(rates) if rates else None,
-            "order_file": identity(Path(order)) if listed else None,
+            "pass_rates": input_identity(rates) if rates else None,
+            "order_file": input_identity(Path(order)) if listed else None,
             "parts": [
                 {
-                    **identity(part.path),
+                    **input_identity(part.path),
                     "weight": part.weight,
                     "rows": len(rows),
                     "copies": len(rows) - len(own),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rft.data.canonical import canonical_formulas, canonical_text, canonical_words_text, hash_text, numbers, words
-from rft.data.problems import Problem
+from rft.data.published import Problem
 from rft.grading import equal
 
 LONG, SHORT = 13, 8  # words in an n-gram

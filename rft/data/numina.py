@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rft.data.files import read_rows
+from rft.data.row_files import read_rows
 from rft.problems import shorten
 
 # All are strings, the validity columns too ("Yes", "No", …): a test for truth would pass every row.

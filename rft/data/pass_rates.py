@@ -12,9 +12,9 @@ from typing import NamedTuple
 import rft.grading
 from rft import overlay
 from rft.data.curriculum import read_dataset
-from rft.data.files import write_rows, written_together
+from rft.data.row_files import write_rows, written_together
 from rft.grading import grade, open_channel
-from rft.hooks.chat_date import dated
+from rft.hooks import chat_date
 from rft.problems import parse_line
 from rft.record.digest import tree_digest
 from rft.record.readers import read_jsonl
@@ -88,16 +88,17 @@ def rate_row(identifier: str, samples: list[dict]) -> dict:
 def run_key(model: str, sampling: Sampling) -> str:
     """Content hash of all that decides a sample but its problem and index.
 
-    Weights, temperature, top-p, completion length, seed and grader; and what the evaluation's cache calls its engine:
-    versions, patches, device, and the code that samples.
+    Weights, temperature, top-p, completion length, seed, the prompts' date and grader; and what the evaluation's cache
+    calls its engine: versions, patches, device, and the code that samples.
     """
     from rft.evals.models import Model
-    from rft.evals.run import Settings, identity
+    from rft.evals.run import Settings, model_identity
 
     path = Path(model)
     parts = [
-        identity(Model("base", path, "base", path.resolve()), Settings(), overlay.tree_ids()),
+        model_identity(Model("base", path, "base", path.resolve()), Settings(), overlay.tree_ids()),
         [sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.seed],
+        [tree_digest(chat_date.__file__), os.environ.get("CHAT_DATE") or chat_date.DEFAULT],
         [tree_digest(__file__), tree_digest_of_sources(Path(rft.grading.__file__).parent)],
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -196,7 +197,7 @@ def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling)
 def render(row: dict, tokenizer, limit: int) -> tuple[str, list[int]]:
     """A row's prompt as text and as tokens."""
     messages = [{"role": "user", "content": row["input"]}] if isinstance(row["input"], str) else row["input"]
-    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **dated())
+    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **chat_date.dated())
     tokens = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     if len(tokens) > limit:
         raise ValueError(

@@ -13,10 +13,11 @@ from typing import BinaryIO, NamedTuple
 from rft import __version__
 from rft.data.canonical import canonical_text, canonical_words_text, content_hash, hash_text, integer_label, priority
 from rft.data.decontaminate import EvalIndex, find_match
-from rft.data.files import identity, outdated_files, read_rows, write_rows, written_together
 from rft.data.numina import read_numina
-from rft.data.problems import problem_row, problem_text, read_problems
+from rft.data.published import read_published
+from rft.data.row_files import input_identity, outdated_files, read_rows, write_rows, written_together
 from rft.data.stages import length_fault, row_fault, stage_table, worked_solution
+from rft.problems import problem_row, problem_text
 
 from . import decontaminate
 
@@ -61,7 +62,7 @@ def prepare(source: str, revision: str | None, eval_files: list[Path], sizes: Si
     """
     require_sizes(sizes)
     outdated = outdated_files(out, MANIFEST, OWN, file_names(sizes))
-    evaluations = {path: read_problems(path) for path in eval_files}
+    evaluations = {path: read_published(path) for path in eval_files}
     index = decontaminate.build_index(p for problems in evaluations.values() for p in problems)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=out, prefix=".candidates.") as spool:
@@ -74,7 +75,7 @@ def prepare(source: str, revision: str | None, eval_files: list[Path], sizes: Si
             "stages": stages,
             "decontamination": {
                 "settings": decontaminate.settings(),
-                "eval_sets": [{**identity(path), "problems": len(ps)} for path, ps in evaluations.items()],
+                "eval_sets": [{**input_identity(path), "problems": len(ps)} for path, ps in evaluations.items()],
                 "rejected": rejected,
             },
         }
@@ -208,4 +209,4 @@ def overlaps(hashes: dict[str, set[str]]) -> dict[str, int]:
 
 def source_identity(source: str, revision: str | None) -> dict:
     """What was read: name and content hash, or the hub's name and revision."""
-    return identity(Path(source)) if os.path.exists(source) else {"name": source, "revision": revision or "main"}
+    return input_identity(Path(source)) if os.path.exists(source) else {"name": source, "revision": revision or "main"}

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from rft import __version__
 from rft.data.canonical import canonical_words_text, content_hash, priority
+from rft.data.check import is_gradable
 from rft.data.curriculum import read_dataset
 from rft.data.decontaminate import build_index, find_match
-from rft.data.files import identity, outdated_files, write_rows, written_together
-from rft.data.problems import Problem, is_gradable, problem_row, problem_text, read_problems
+from rft.data.published import Problem, read_published
+from rft.data.row_files import input_identity, outdated_files, write_rows, written_together
+from rft.problems import problem_row, problem_text
 
 ID_SIZE, OOD_SIZES = 200, (200, 1000)
 MATH_SHARE = 0.85  # of the OOD probes: 170 of 202, as in docs/sources.md
@@ -26,7 +28,7 @@ def make_probe_sets(sources: list[Path], pool: Path | None, exclude: list[Path],
     """Write the probes that the given files allow, and a manifest of each kind.
 
     Args:
-        sources: published files (MATH, GSM8K, AIME, …; see `read_problems`) for `aime_eval.jsonl` and
+        sources: published files (MATH, GSM8K, AIME, …; see `read_published`) for `aime_eval.jsonl` and
             `probe_set_<n>_ood.jsonl`.
         pool: an RL pool, JSONL, for `probe_set_200.jsonl`.
         exclude: problem files whose problems the ID probe must not hold: the part of the pool that will be trained on.
@@ -43,7 +45,7 @@ def make_probe_sets(sources: list[Path], pool: Path | None, exclude: list[Path],
         raise ValueError("found neither sources nor a pool, wanted at least one; pass --source FILE or --pool FILE")
     kinds, outdated, dropped = {}, [], Counter()
     if sources:
-        sets, dropped = external_sets([p for path in sources for p in read_problems(path)], seed)
+        sets, dropped = external_sets([p for path in sources for p in read_published(path)], seed)
         outdated = outdated_files(out, MANIFEST, EXTERNAL, sets)
         bounds = {"math_share": MATH_SHARE, "min_level": MIN_LEVEL, "aime_from": HELD_OUT_YEAR}
         kinds[MANIFEST] = (sets, {"seed": seed, **bounds}, sources, dropped)
@@ -57,7 +59,7 @@ def make_probe_sets(sources: list[Path], pool: Path | None, exclude: list[Path],
             document = {
                 "settings": settings,
                 "versions": {"rft": __version__},
-                "sources": [identity(path) for path in inputs],
+                "sources": [input_identity(path) for path in inputs],
                 "dropped": dict(sorted(drops.items())),
                 "files": entries,
             }
@@ -167,7 +169,7 @@ def interleave(math: list[Problem], others: list[Problem]) -> list[Problem]:
 
 def id_probe(pool: Path, exclude: list[Path], seed: int) -> list[dict]:
     """`ID_SIZE` rows of the pool, by seed, none of them a problem of `exclude`."""
-    barred = {content_hash(p.text) for path in exclude for p in read_problems(path)}
+    barred = {content_hash(p.text) for path in exclude for p in read_published(path)}
     free = [row for row in read_dataset(pool) if content_hash(problem_text(row)) not in barred]
     if len(free) < ID_SIZE:
         raise ValueError(

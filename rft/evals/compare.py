@@ -5,6 +5,7 @@ from rft.evals.scores import by_problem, share_of_correct
 from rft.stats import holm, least_detectable_gain
 
 SMALL = 100  # problems; below, a single one moves the number by more than a point
+ALPHA = 0.05  # of p after Holm
 
 
 def add_comparisons(results: list[dict], seed: int = 0, baseline: str | None = None) -> list[dict]:
@@ -79,6 +80,18 @@ def versus(base: dict, result: dict, seed: int) -> dict:
             "lost": [id_ for id_ in ids if shares[1][id_] < shares[0][id_]],
         },
     }
+
+
+def outcome(compared: dict) -> str:
+    """`better`, `worse` or `unclear`: what a `versus` with its `p_holm` shows. Every report says it by this.
+
+    A difference needs both p below 5% and an interval without 0. They disagree where a few problems weigh much: 28
+    problems that gain one sample of eight and one that loses all eight have p = 0.018 and an interval with 0.
+    """
+    low, high = compared["interval95"]
+    if compared["p_holm"] >= ALPHA or low <= 0 <= high:
+        return "unclear"
+    return "better" if low > 0 else "worse"
 
 
 def small_set_note(n: int) -> str:

@@ -91,7 +91,7 @@ def write_merged(model: Model, directory: Path) -> None:
 
 def _compare(model: Model, directory: Path, prompts: list[list[int]], settings) -> tuple[float, float]:
     """Mean and largest |Δ log-probability| between the served adapter and the merged model, one after the other."""
-    from rft.evals.serving import Server
+    from rft.evals.server import Server
 
     longest = settings.max_prompt_tokens + settings.max_tokens
     server = Server(

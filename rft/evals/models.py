@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from rft.checkpoints import require_gpt_oss
+from rft.checkpoint_check import require_gpt_oss
 from rft.options.remote_code import require_own_code, trusted
 from rft.record.digest import tree_digest
 from rft.serving.adapters import base_model_of, is_adapter, read_adapter

@@ -32,7 +32,7 @@ def render(tokenizer, problems: list[dict], system_prompt: str | None, effort: s
 
     Args:
         tokenizer: with a chat template.
-        problems: see `rft.evals.scores.read_problems`.
+        problems: see `rft.problems.read_problems`.
         system_prompt: put before the messages; None leaves them alone.
         effort: the template's `reasoning_effort`; None leaves it to the template, as training does.
 

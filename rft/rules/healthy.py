@@ -1,7 +1,7 @@
 """Which numbers of a training step to look at, and between which bounds they are healthy.
 
-Tiers and bounds: docs/sources.md; the names and units are those of docs/metrics.md. The monitor colours by these
-bounds, the diagnosis and early stopping build on them; trends are theirs.
+Tiers and bounds: docs/sources.md; the names and units are those of docs/metrics.md, whose last column is checked
+against these bounds. The monitor colours by them, the diagnosis and early stopping build on them; trends are theirs.
 """
 
 from typing import NamedTuple

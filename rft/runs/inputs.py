@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from rft.checkpoints import require_gpt_oss
+from rft.checkpoint_check import require_gpt_oss
 
 
 def main() -> int:

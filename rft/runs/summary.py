@@ -15,9 +15,9 @@ import matplotlib
 
 from rft import overlay
 from rft.evals.compare import add_comparisons
-from rft.evals.files import read_results
 from rft.evals.page import page
 from rft.evals.regression import compare_files
+from rft.evals.results import read_results
 from rft.evals.table import print_results, wide_console
 from rft.record.eval_names import shares_of_correct
 from rft.record.names import EVAL_FILE, TRAINING_FILE

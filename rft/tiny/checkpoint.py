@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import GptOssConfig, GptOssForCausalLM, Mxfp4Config
 
-from rft import mxfp4
+from rft import mxfp4_codec
 from rft.hooks import rotary
 from rft.tiny.tokenizer import CALL, EOS, PAD, build_tokenizer
 
@@ -96,7 +96,7 @@ def state_for_disk(model: GptOssForCausalLM) -> dict[str, torch.Tensor]:
     state = {}
     for name, tensor in model.state_dict().items():
         if name.endswith(EXPERT_WEIGHTS):
-            state[f"{name}_blocks"], state[f"{name}_scales"] = mxfp4.encode(tensor)
+            state[f"{name}_blocks"], state[f"{name}_scales"] = mxfp4_codec.encode(tensor)
         else:
             state[name] = tensor.to(torch.bfloat16).contiguous()
     return dict(sorted(state.items()))

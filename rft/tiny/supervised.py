@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from rich.progress import track
 from transformers import DynamicCache, GptOssForCausalLM, PreTrainedTokenizerFast
 
-from rft.mxfp4 import fake_quantize
+from rft.mxfp4_codec import fake_quantize
 from rft.tiny.checkpoint import EXPERT_WEIGHTS, build_model
 from rft.tiny.task import STYLES, operands, worked_answer
 from rft.tiny.tokenizer import build_tokenizer

@@ -46,7 +46,7 @@ def warm_started(data: Path, seed: int, cache: Path) -> Path:
         ValueError: the problem file is missing or malformed.
     """
     problems = read_split(data)
-    place = cache / identity(data, seed)
+    place = cache / checkpoint_key(data, seed)
     if place.is_dir():
         print(f"warm start: cached ({place.name[:12]})")
         return place
@@ -73,9 +73,9 @@ def _make(problems: list[dict], seed: int, cache: Path, place: Path) -> None:
         staged.replace(place)
 
 
-def identity(data: Path, seed: int) -> str:
+def checkpoint_key(data: Path, seed: int) -> str:
     """sha256 over the code, the problems, the seed and the versions that decide the weights."""
-    code = [*HERE.glob("*.py"), *HERE.glob("*.jinja"), HERE.parent / "mxfp4.py"]
+    code = [*HERE.glob("*.py"), *HERE.glob("*.jinja"), HERE.parent / "mxfp4_codec.py"]
     parts = {
         "code": {path.name: tree_digest(path) for path in code},
         "problems": tree_digest(data),

@@ -13,7 +13,7 @@ from deepspeed.accelerator import get_accelerator
 from ranks import run_module
 from safetensors.torch import load_file
 
-from rft.mxfp4 import decode
+from rft.mxfp4_codec import decode
 
 
 @pytest.mark.skipif(importlib.util.find_spec("flash_attn") is not None, reason="flash-attn is installed")

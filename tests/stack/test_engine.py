@@ -10,7 +10,7 @@ import torch
 from listeners import is_beyond, listeners_of
 from safetensors.torch import load_file
 
-from rft.mxfp4 import decode
+from rft.mxfp4_codec import decode
 
 pytestmark = pytest.mark.stack
 OUTPUT = "model.layers.0.attn.o_proj.weight"

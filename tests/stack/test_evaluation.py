@@ -14,7 +14,7 @@ from rft.evals.merge import merge_and_check
 from rft.evals.models import adapter_room, checked
 from rft.evals.prompts import load_tokenizer, render
 from rft.evals.run import Settings, evaluate
-from rft.evals.serving import Server
+from rft.evals.server import Server
 from rft.overlay import tree_ids
 from rft.tiny.checkpoint import load_dequantized
 
@@ -113,7 +113,7 @@ def test_sampling_mode_has_a_seed_a_sample_whatever_the_batch(checkpoint, datase
     (model,) = checked([("base", checkpoint)])
     prompts = render(load_tokenizer(checkpoint), PROBLEMS[:2], None, None)
     requests = [sampling.Request(p.digest, p.tokens, i) for p in prompts for i in range(8)]
-    params = sampling.identity(0.6, 1.0, 16, 0, 0)
+    params = sampling.parameters(0.6, 1.0, 16, 0, 0)
     server, runs = Server(160, {model.base: [p.tokens for p in prompts]}, reference=None), []
     try:
         llm, _, _ = server.serve(model)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import rft.data.pass_rates as pass_rates
 from rft.data.curriculum import Part, make_curriculum, mix
-from rft.data.files import identity, read_rows
 from rft.data.pass_rates import Sampling, estimate, locked, problem_key, rate_row
-from rft.data.problems import problem_row
+from rft.data.row_files import input_identity, read_rows
+from rft.problems import problem_row
 from rft.record.readers import read_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +71,7 @@ def test_an_order_file_is_obeyed_over_all_datasets(tmp_path):
     order.write_text("\n".join(wanted))
     manifest = make_curriculum(parts, None, (0, 1), str(order), None, 0, out)
     assert ids(out) == wanted
-    assert manifest["order_file"] == identity(order) and [p["eligible"] for p in manifest["parts"]] == [3, 1]
+    assert manifest["order_file"] == input_identity(order) and [p["eligible"] for p in manifest["parts"]] == [3, 1]
     make_curriculum(parts[::-1], None, (0, 1), str(order), 2, 0, out)
     assert ids(out) == wanted[:2]
     known = rates(tmp_path / "rates.jsonl", {f"{name}/{i}": i / 10 for name in ("pear", "plum") for i in range(4)})
@@ -254,7 +254,10 @@ def test_the_cache_key_is_of_what_decides_a_sample(tmp_path, monkeypatch):
         patch.setattr(torch.cuda, "get_device_name", lambda: "another device")
         assert pass_rates.run_key(model, SAMPLING) != key
     with monkeypatch.context() as patch:
-        patch.setattr(run, "SAMPLING_CODE", ("hooks",))
+        patch.setenv("CHAT_DATE", "2026-01-01")
+        assert pass_rates.run_key(model, SAMPLING) != key
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "SAMPLING_CODE", run.SAMPLING_CODE[1:])
         assert pass_rates.run_key(model, SAMPLING) != key
 
 

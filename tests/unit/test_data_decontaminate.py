@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rft.data.canonical import canonical_words_text, content_hash
 from rft.data.decontaminate import build_index, find_match, without_drawings
-from rft.data.problems import Problem
+from rft.data.published import Problem
 
 
 @given(st.text(max_size=60))

@@ -13,10 +13,10 @@ from contest import AIME
 
 from rft.data.canonical import integer_label
 from rft.data.check import check_file
-from rft.data.files import read_rows
 from rft.data.prepare import Sizes, prepare
-from rft.data.problems import problem_row, problem_text
+from rft.data.row_files import read_rows
 from rft.data.stages import row_fault, stage_table, worked_solution
+from rft.problems import problem_row, problem_text
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = {

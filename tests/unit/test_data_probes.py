@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rft.data.check import check_file
-from rft.data.files import read_rows
 from rft.data.probes import make_probe_sets
-from rft.data.problems import problem_row, problem_text, read_problems
-from rft.problems import read_problems as read_for_evaluation
+from rft.data.published import read_published
+from rft.data.row_files import read_rows
+from rft.problems import problem_row, problem_text, read_problems
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT.parent / "shared" / "data"
@@ -78,7 +78,7 @@ def test_probes_are_nested_mixed_and_apart_from_the_held_out_aime(sources, tmp_p
     assert {row["label"] for row in large if row["datasource"] == "gsm8k"} <= {str(1000 + i) for i in range(140)}
     for name in files:
         assert check_file(tmp_path / "out" / name)[0] == []
-        assert read_for_evaluation(tmp_path / "out" / name)
+        assert read_problems(tmp_path / "out" / name)
 
 
 def test_probes_do_not_depend_on_the_order_of_the_files(sources, tmp_path):
@@ -202,7 +202,7 @@ def test_probes_of_the_published_files(tmp_path):
 def test_bad_evaluation_files_are_named_by_place_and_field(tmp_path, content, words):
     (tmp_path / "bad.json").write_text(content)
     with pytest.raises(ValueError) as raised:
-        read_problems(tmp_path / "bad.json")
+        read_published(tmp_path / "bad.json")
     assert words in str(raised.value)
 
 
@@ -226,7 +226,7 @@ def test_bad_evaluation_files_are_named_by_place_and_field(tmp_path, content, wo
 )
 def test_published_forms_are_read(tmp_path, fields, wanted):
     (tmp_path / "p.json").write_text(json.dumps([{"problem": "How many?"} | fields]))
-    (problem,) = read_problems(tmp_path / "p.json")
+    (problem,) = read_published(tmp_path / "p.json")
     assert {name: getattr(problem, name) for name in wanted} == wanted
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rft.evals.compare import add_comparisons
-from rft.evals.files import read_results, regrade
 from rft.evals.prompts import digest
 from rft.evals.regression import averages, compare_files
+from rft.evals.results import read_results, regrade
 from rft.evals.scores import graded, summarize
 from rft.record.digest import tree_digest
 from rft.runs.summary import agreement_with_loop, compared, print_rest

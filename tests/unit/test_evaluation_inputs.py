@@ -16,7 +16,7 @@ from rft.evals.harness import PRESETS, require_lm_eval
 from rft.evals.models import Model, adapter_digest, checked
 from rft.evals.prompts import load_tokenizer, render, require_short
 from rft.evals.run import Settings
-from rft.evals.serving import Server
+from rft.evals.server import Server
 from rft.problems import read_problems
 from rft.runs.manifest import describe
 
@@ -258,7 +258,7 @@ def test_merge_is_checked_on_as_many_ranks_as_the_evaluation(base, tmp_path, mon
         seen.append(inspect.signature(Server.__init__).bind(None, *options, **named).arguments["tensor_parallel_size"])
         raise OSError("no engine here")
 
-    monkeypatch.setattr("rft.evals.serving.Server", server)
+    monkeypatch.setattr("rft.evals.server.Server", server)
     with pytest.raises(OSError, match="no engine here"):
         merge._compare(Model("tuned", base, "adapter", base), tmp_path, [[1]], Settings(tensor_parallel_size=2))
     assert seen == [2]

@@ -14,12 +14,14 @@ import torch
 
 from rft import overlay
 from rft.evals import cache, probe, sampling
-from rft.evals.compare import add_comparisons
+from rft.evals.compare import add_comparisons, outcome
 from rft.evals.models import checked
 from rft.evals.page import page
 from rft.evals.prompts import load_tokenizer, render
-from rft.evals.run import Settings, evaluate, identity
+from rft.evals.run import Settings, evaluate, model_identity
 from rft.evals.scores import summarize, votes
+from rft.runs.attempt.evaluations import verdict_word
+from rft.runs.report.comparisons import adjusted, pairs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,6 +116,31 @@ def test_mcnemar_is_not_computed_from_several_samples():
     assert results[1]["versus"]["mcnemar_p"] is None
     # What is compared is the share of correct samples, and is called so.
     assert results[1]["versus"]["metric"] == "sampling_avg@8"
+
+
+def sampled(model: str, counts: list[int]) -> dict:
+    """An evaluation of 200 problems, 8 samples each; after `counts`, four of eight are right."""
+    return result(model, [*counts, *[4] * (200 - len(counts))], 8, "sampling_pass@8")
+
+
+@pytest.mark.parametrize(
+    ("counts", "significant", "interval_has_0", "shown", "word"),
+    [
+        ([5] * 28 + [0], True, True, "unclear", "inconclusive"),  # the last one had 8 before
+        ([5] * 60 + [8], True, False, "better", "positive"),
+        ([3] * 60 + [8], True, False, "worse", "negative"),
+        ([5] * 2 + [8], False, True, "unclear", "inconclusive"),
+    ],
+)
+def test_report_and_research_log_say_the_same_of_a_comparison(counts, significant, interval_has_0, shown, word):
+    before = sampled("before", [4] * (len(counts) - 1) + [8])
+    after = sampled("after", counts)
+    versus = add_comparisons([before, after])[1]["versus"]
+    low, high = versus["interval95"]
+    assert (versus["p_holm"] < 0.05, low <= 0 <= high) == (significant, interval_has_0)
+    (reported,) = adjusted(pairs([before], [after], "before", "after"))
+    assert outcome(versus) == reported["outcome"] == shown and verdict_word([versus]) == word
+    assert {"unclear": "cannot be told apart"}.get(shown, f"after is {shown} than before") in reported["sentence"]
 
 
 def test_runs_that_differ_in_more_than_the_model_are_not_compared():
@@ -235,9 +262,9 @@ def filled(tmp_path, checkpoint):
     dataset, settings = tmp_path / "sums.jsonl", Settings(max_tokens=8, max_prompt_tokens=128, cache=tmp_path / "cache")
     dataset.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
     (model,) = checked([("base", checkpoint)])
-    stream = identity(model, settings, overlay.tree_ids()) | {
+    stream = model_identity(model, settings, overlay.tree_ids()) | {
         "room": {},
-        "sampling": sampling.identity(0.0, 1.0, 8, 0, 0),
+        "sampling": sampling.parameters(0.0, 1.0, 8, 0, 0),
     }
     file = cache.stream_file(settings.cache, stream)
     for i, prompt in enumerate(render(load_tokenizer(checkpoint), PROBLEMS, None, None)):
@@ -277,7 +304,7 @@ def engine(monkeypatch):
             one = {"prompt": request.prompt, "index": request.index, "response": "", "tokens": 1, "finish": "stop"}
             keep(one)
 
-    monkeypatch.setattr("rft.evals.serving.Server", Server)
+    monkeypatch.setattr("rft.evals.server.Server", Server)
     monkeypatch.setattr(sampling, "draw", draw)
     return Server, asked
 
@@ -314,9 +341,9 @@ def test_variables_that_choose_kernels_are_part_of_the_stream(filled, monkeypatc
         ("RFT_BATCH_INVARIANT_CPU", "1"),
         ("VLLM_MXFP4_USE_MARLIN", "1"),
     ):
-        engines.append(identity(model, settings, {})["engine"])
+        engines.append(model_identity(model, settings, {})["engine"])
         monkeypatch.setenv(name, value)
-    engines.append(identity(model, settings, {})["engine"])
+    engines.append(model_identity(model, settings, {})["engine"])
     assert engines[0] == engines[1] == engines[2] != engines[3] != engines[4]
     assert "secret" not in json.dumps(engines)
 

@@ -1,16 +1,14 @@
 """The layers: a module imports, lazily or not, only from layers below its own, and no import goes in a circle."""
 
-import ast
 import sys
-from pathlib import Path
 
 import pytest
+from own_modules import MODULES, imports
 
-ROOT = Path(__file__).parents[2]
 # One row a layer, the lowest first. Members of one row do not know each other.
 LAYERS = [
     ["rft"],  # the version
-    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.mxfp4", "rft.checkpoints"],
+    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.mxfp4_codec", "rft.checkpoint_check"],
     ["rft.rules", "rft.problems"],
     ["rft.options"],
     ["rft.hooks"],
@@ -24,31 +22,6 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 LAZILY = {"rft.options.refusals": {"transformers"}, "rft.overlay.nodes": {"ray"}}  # within a function that needs it
 STANDARD_LIBRARY_ONLY = ("rft.record", "rft.rules", "rft.problems", "rft.grading", "rft.overlay", "rft.options")
-
-
-def modules() -> dict[str, Path]:
-    """Every module of ours by its name; a package is its `__init__`."""
-    files = [file for top in ("rft", "benchmarks", "data", "eval", "rewards") for file in ROOT.glob(f"{top}/**/*.py")]
-    names = {file: file.relative_to(ROOT).with_suffix("").parts for file in files}
-    return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): file for file, parts in names.items()}
-
-
-MODULES = modules()
-
-
-def imports(name: str) -> set[str]:
-    """What a module imports anywhere in it: our modules by their full names, others by the first part of theirs."""
-    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
-    found = set()
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            both = {f"{base}.{alias.name}" for alias in node.names}
-            found |= {full if full in MODULES else base for full in both}
-    return {each if each in MODULES else each.partition(".")[0] for each in found}
 
 
 def layer(name: str) -> str:

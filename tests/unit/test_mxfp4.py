@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from rft.mxfp4 import BLOCK, MAGNITUDES, decode, encode, fake_quantize
+from rft.mxfp4_codec import BLOCK, MAGNITUDES, decode, encode, fake_quantize
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

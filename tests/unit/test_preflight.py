@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from preflight_options import TINY, options, refused, verdicts
 
-from rft.data.files import identity
+from rft.data.row_files import input_identity
 from rft.options import command
 from rft.record.digest import file_sha256
 from rft.runs.preflight import cli, data, harmony
@@ -222,7 +222,7 @@ def test_decontamination(files, tmp_path):
     refused(read(*files).lines, "no manifest beside train.jsonl", f"--eval-set {heldout}", WARN)
     manifest = {
         "files": {"train.jsonl": {"rows": 64, "sha256": file_sha256(train)}},
-        "decontamination": {"eval_sets": [identity(heldout)]},
+        "decontamination": {"eval_sets": [input_identity(heldout)]},
     }
     place = tmp_path / data.MANIFEST
     place.write_text(json.dumps(manifest))
@@ -254,7 +254,7 @@ def test_a_part_of_a_clean_set_is_clean_where_the_whole_lies_beside_it(files, tm
     train, whole = files
     manifest = {
         "files": {"train.jsonl": {"rows": 64, "sha256": file_sha256(train)}},
-        "decontamination": {"eval_sets": [identity(whole)]},
+        "decontamination": {"eval_sets": [input_identity(whole)]},
     }
     (tmp_path / data.MANIFEST).write_text(json.dumps(manifest))
     rows = [json.loads(line) for line in whole.read_text().splitlines()]
@@ -270,12 +270,12 @@ def test_a_part_of_a_clean_set_is_clean_where_the_whole_lies_beside_it(files, tm
 def test_a_curriculum_is_as_clean_as_its_parts(files, tmp_path):
     train, heldout = files
     curriculum = write(tmp_path / "easy.jsonl", [problem("1 + 1 = ?", "2")])
-    document = {"files": {"easy.jsonl": {"sha256": file_sha256(curriculum)}}, "parts": [identity(train)]}
+    document = {"files": {"easy.jsonl": {"sha256": file_sha256(curriculum)}}, "parts": [input_identity(train)]}
     (tmp_path / "easy.jsonl.manifest.json").write_text(json.dumps(document))
     refused(read(curriculum, heldout).lines, "not decontaminated against heldout.jsonl", "--eval-set", WARN)
     source = {
         "files": {"train.jsonl": {"sha256": file_sha256(train)}},
-        "decontamination": {"eval_sets": [identity(heldout)]},
+        "decontamination": {"eval_sets": [input_identity(heldout)]},
     }
     (tmp_path / data.MANIFEST).write_text(json.dumps(source))
     assert verdicts(read(curriculum, heldout).lines) == {GO}

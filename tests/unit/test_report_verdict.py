@@ -8,7 +8,7 @@ import pytest
 from report_runs import Parsed, evaluation, page_of
 
 from rft.options import recorded
-from rft.runs.report import cli, config, verdict
+from rft.runs.report import cli, comparisons, config
 
 
 def test_options_of_a_command():
@@ -56,7 +56,7 @@ def test_two_runs_differ_where_they_differ(make_run):
 
 def test_verdict_better_worse_and_cannot_tell(make_run):
     low, high, near = make_run("low", right=20), make_run("high", right=50), make_run("near", right=22)
-    better, unclear = verdict.between(cli.load_all([low, high, near]))
+    better, unclear = comparisons.between(cli.load_all([low, high, near]))
     assert better["outcome"] == "better" and better["sentence"].startswith(
         "B is better than A: greedy_pass@1 on d.jsonl"
     )
@@ -64,12 +64,12 @@ def test_verdict_better_worse_and_cannot_tell(make_run):
     assert unclear["outcome"] == "unclear" and "C and A cannot be told apart" in unclear["sentence"]
     assert f"{100 * unclear['detectable']:.1f} points is missed more often" in unclear["sentence"]
     assert unclear["versus"]["p_holm"] >= unclear["versus"]["p_value"]
-    (worse,) = verdict.between(cli.load_all([high, low]))
+    (worse,) = comparisons.between(cli.load_all([high, low]))
     assert worse["outcome"] == "worse"
 
 
 def test_identical_outcomes_still_say_what_could_not_be_seen(make_run):
-    (one,) = verdict.between(cli.load_all([make_run("a"), make_run("b")]))
+    (one,) = comparisons.between(cli.load_all([make_run("a"), make_run("b")]))
     assert one["outcome"] == "unclear" and one["versus"]["interval95"] == [0.0, 0.0]
     assert 0.05 < one["detectable"] < 0.3  # 60 problems
 
@@ -83,8 +83,8 @@ def test_detectable_difference_has_the_power_it_claims():
         draws = [generator.random() for _ in range(n)]
         before = [x < lost for x in draws]
         after = [lost <= x < 2 * lost + gain for x in draws]
-        v = verdict.versus(evaluation("a", before), evaluation("b", after), seed=0)
-        return v["p_value"], verdict.detectable(v, n)
+        v = comparisons.versus(evaluation("a", before), evaluation("b", after), seed=0)
+        return v["p_value"], comparisons.detectable(v, n)
 
     found = [p_value(gain) for _ in range(40)]
     sizes = [size for _, size in found]
@@ -125,11 +125,11 @@ def test_differences_of_another_cause_are_warned_of(make_run):
     manifest = json.loads((two / "run.json").read_text())
     inputs = dict.fromkeys(manifest["inputs"], "0" * 64)
     (two / "run.json").write_text(json.dumps(manifest | {"tree_id": {"vllm": "t2"}, "inputs": inputs}))
-    warned = " ".join(verdict.warnings(cli.load_all([one, two])))
+    warned = " ".join(comparisons.warnings(cli.load_all([one, two])))
     assert "different base models" in warned and "different patched trees" in warned and "the seed only" in warned
     assert "read different inputs: the digests of RUN/model differ" in warned
     third = make_run("c", options=("--seed", "0"))
-    assert "have the same options" in " ".join(verdict.warnings(cli.load_all([one, third])))
+    assert "have the same options" in " ".join(comparisons.warnings(cli.load_all([one, third])))
 
 
 def test_evaluations_of_before_the_field_metrics_are_read(make_run):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rft.checkpoints import require_gpt_oss
+from rft.checkpoint_check import require_gpt_oss
 from rft.evals.scores import summarize
 from rft.hooks.metrics import json_line, log_training_step
 from rft.hooks.numeric_logs import numeric_only

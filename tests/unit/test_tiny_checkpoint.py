@@ -8,8 +8,8 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig, GenerationConfig
 
-from rft import mxfp4
-from rft.checkpoints import require_gpt_oss
+from rft import mxfp4_codec
+from rft.checkpoint_check import require_gpt_oss
 from rft.tiny.checkpoint import EXPERT_WEIGHTS, build_model, load_dequantized, save_checkpoint, tiny_config
 
 
@@ -50,7 +50,7 @@ def test_transformers_reads_what_was_written(saved):
     for name, tensor in loaded.items():
         wanted = expected[name]
         if name.endswith(EXPERT_WEIGHTS):
-            wanted = mxfp4.decode(*mxfp4.encode(wanted))
+            wanted = mxfp4_codec.decode(*mxfp4_codec.encode(wanted))
         assert tensor.equal(wanted.bfloat16()), name
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rft import mxfp4
+from rft import mxfp4_codec
 from rft.tiny import supervised, warmstart
 from rft.tiny.checkpoint import EXPERT_WEIGHTS, build_model
 from rft.tiny.task import STYLES, make_splits, operands, write_splits
@@ -83,7 +83,7 @@ def test_experts_are_the_stored_ones_only_within():
     masters = {name: getattr(experts, name).detach().clone() for name in EXPERT_WEIGHTS}
     with supervised.stored_experts(model):
         for name in EXPERT_WEIGHTS:
-            assert getattr(experts, name).equal(mxfp4.decode(*mxfp4.encode(masters[name]), torch.float32))
+            assert getattr(experts, name).equal(mxfp4_codec.decode(*mxfp4_codec.encode(masters[name]), torch.float32))
     for name in EXPERT_WEIGHTS:
         assert getattr(experts, name).equal(masters[name])
 

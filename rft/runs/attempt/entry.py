@@ -13,8 +13,8 @@ from pathlib import Path
 from rft.options.recorded import MODULE, differences, read_manifest, shown_options
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, read_jsonl, series
+from rft.runs.attempt.evaluations import evaluation_table, evaluations, verdict, verdict_word
 from rft.runs.attempt.markdown import number, table
-from rft.runs.attempt.verdict import evaluation_table, evaluations, verdict, verdict_word
 
 ROWS = 12
 COLUMNS = {

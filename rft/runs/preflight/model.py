@@ -4,7 +4,7 @@ import ast
 from argparse import Namespace
 from pathlib import Path
 
-from rft.checkpoints import require_gpt_oss
+from rft.checkpoint_check import require_gpt_oss
 from rft.options.refusals import NO_SINKS
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines, read_config
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from rft.evals.page import environment
 from rft.record.eval_names import problems_metric
 from rft.record.files import replace_text
-from rft.runs.report import charts, config, samples, verdict
+from rft.runs.report import charts, comparisons, config, samples
 from rft.runs.report.data import Run, dicts, load, number
 
 HERE = Path(__file__).parent
@@ -76,13 +76,13 @@ def page(runs: list[Run]) -> str:
         heads=[head(run) for run in runs],
         tiers=tiers,
         others=charts.others(runs),
-        flips_shown=verdict.FLIPS_SHOWN,
+        flips_shown=comparisons.FLIPS_SHOWN,
         loop_charts=charts.loop_charts(runs, [problems_in_loop(run) for run in runs]),
         posthoc=[posthoc_rows(run) for run in runs],
-        within=[verdict.within(run) for run in runs],
-        between=verdict.between(runs),
-        warnings=verdict.warnings(runs),
-        seed_note=verdict.SEED_NOTE,
+        within=[comparisons.within(run) for run in runs],
+        between=comparisons.between(runs),
+        warnings=comparisons.warnings(runs),
+        seed_note=comparisons.SEED_NOTE,
         options=config.table([config.shown_options(run) for run in runs]),
         prints=config.table([config.fingerprints(run) for run in runs]),
         times=[times(run) for run in runs],

@@ -103,7 +103,7 @@ def write_rows(path: Path, rows: Iterable[dict]) -> dict:
     return {"rows": count, "sha256": file_sha256(path)}
 
 
-def identity(path: Path) -> dict:
+def input_identity(path: Path) -> dict:
     """How a manifest names an input: by name and content, not by place, so that equal inputs give equal manifests."""
     return {"name": path.name, "sha256": file_sha256(path) if path.is_file() else tree_digest(path)}
 

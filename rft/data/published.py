@@ -1,4 +1,4 @@
-"""Problem rows: how they are built, and how the files that others publish become such rows."""
+"""Problem files as others publish them, read as problems of an evaluation."""
 
 import json
 import math
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rft.data.canonical import content_hash, integer_label
-from rft.data.files import read_rows
-from rft.grading import grade, last_boxed
-from rft.problems import INSTRUCTION, TOO_DEEP, input_fault, shorten
+from rft.data.row_files import read_rows
+from rft.grading import last_boxed
+from rft.problems import TOO_DEEP, input_fault, problem_text, shorten
 
 _LEVEL = re.compile(r"(?:Level )?([1-5?])(?:\.0)?")  # "Level ?" is published for a few
 _CONTESTS = {"I": 1, "II": 2}
@@ -27,30 +27,7 @@ class Problem(NamedTuple):
     year: int | None  # of an AIME
 
 
-def problem_row(text: str, label: str, identifier: str, datasource: str) -> dict:
-    """The row that the trainer and the evaluation read. `text` is the problem alone, without an instruction."""
-    return {
-        "input": [{"role": "user", "content": f"{INSTRUCTION}\n{text}"}],
-        "label": label,
-        "id": identifier,
-        "datasource": datasource,
-    }
-
-
-def problem_text(row: dict) -> str:
-    """The problem alone, from a row whose `input` is text or chat messages: the last user message."""
-    content = row["input"]
-    if not isinstance(content, str):
-        content = next(m["content"] for m in reversed(content) if m["role"] == "user")
-    return content.removeprefix(INSTRUCTION).removesuffix(INSTRUCTION).strip()
-
-
-def is_gradable(label: str) -> bool:
-    """Whether an answer that states the label, boxed, is graded correct."""
-    return grade(f"\\boxed{{{label}}}", label).correct
-
-
-def read_problems(path: str | Path) -> list[Problem]:
+def read_published(path: str | Path) -> list[Problem]:
     """Problems of an evaluation file, in its order: our own JSONL, or a published JSON list or JSONL.
 
     Known forms are rows with `input` and `label`, and rows with `problem` (or `question`) and `answer` (or a

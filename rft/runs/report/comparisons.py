@@ -2,13 +2,13 @@
 
 from statistics import NormalDist
 
-from rft.evals.compare import versus
+from rft.evals.compare import ALPHA, outcome, versus
 from rft.evals.page import flips
 from rft.runs.report.config import base_model, fingerprints, shown_options, table
 from rft.runs.report.data import Run
 from rft.stats import holm, least_detectable_gain
 
-ALPHA, POWER = 0.05, 0.8
+POWER = 0.8
 FLIPS_SHOWN, FLIP_CHARS = 20, 1_500  # of each kind and comparison; evals.html holds more
 SEED_NOTE = (
     "The interval covers the choice of problems, not the luck of training: to know what a setting does, compare runs "
@@ -84,7 +84,8 @@ def adjusted(comparisons: list[dict]) -> list[dict]:
     for one, p in zip(judged, holm([one["versus"]["p_value"] for one in judged]), strict=True):
         one["versus"]["p_holm"] = p
         one["detectable"] = detectable(one["versus"], one["n"])
-        one["outcome"], one["sentence"] = verdict(one)
+        one["outcome"] = outcome(one["versus"])
+        one["sentence"] = sentence(one)
     return comparisons
 
 
@@ -99,8 +100,8 @@ def detectable(compared: dict, n: int) -> float:
     return min(1.0, max((high - low) / 2 * (z + power) / z, least_detectable_gain(n, ALPHA, POWER) or 1.0))
 
 
-def verdict(one: dict) -> tuple[str, str]:
-    """(`better`, `worse` or `unclear`, the sentence). The p-value is Holm's, so that one of many does not shine."""
+def sentence(one: dict) -> str:
+    """What a comparison's outcome is, with its numbers. The p-value is Holm's, so that one of many does not shine."""
     v, a, b = one["versus"], one["a"], one["b"]
     low, high = (f"{100 * end:+.1f}" for end in v["interval95"])
     p = v["p_holm"]
@@ -108,10 +109,9 @@ def verdict(one: dict) -> tuple[str, str]:
         f"{v['metric']} on {v['dataset']} {100 * v['difference']:+.1f} points (95% interval {low} to {high}; "
         f"{v['won']} problems won, {v['lost']} lost of {one['n']}; p {'< 0.0001' if p < 1e-4 else f'= {p:.2g}'})"
     )
-    if p < ALPHA:
-        outcome = "better" if v["difference"] > 0 else "worse"
-        return outcome, f"{b} is {outcome} than {a}: {numbers}."
-    return "unclear", (
+    if one["outcome"] != "unclear":
+        return f"{b} is {one['outcome']} than {a}: {numbers}."
+    return (
         f"{b} and {a} cannot be told apart: {numbers}. With these {one['n']} problems a true difference below about "
         f"{100 * one['detectable']:.1f} points is missed more often than once in five."
     )

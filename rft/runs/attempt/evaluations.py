@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rft.evals.compare import add_comparisons, small_set_note, versus
-from rft.evals.files import read_results
+from rft.evals.compare import add_comparisons, outcome, small_set_note, versus
+from rft.evals.results import read_results
 from rft.evals.table import interval, p_value
 from rft.runs.attempt.markdown import number, table
 from rft.stats import holm
@@ -71,15 +71,12 @@ def evaluation_table(results: list[dict]) -> str:
 
 
 def verdict_word(paired: list[dict]) -> str:
-    """What the first comparison shows: a difference needs an interval without 0 and Holm's p below 5%."""
+    """What the first comparison shows, in the words of the research log."""
     if not paired:
         return "no paired evaluation"
-    (low, high), p = paired[0]["interval95"], paired[0]["p_holm"]
-    if p is None:
+    if paired[0]["p_holm"] is None:
         return "noise floor"
-    if p >= 0.05 or low <= 0 <= high:
-        return "inconclusive"
-    return "positive" if low > 0 else "negative"
+    return {"better": "positive", "worse": "negative", "unclear": "inconclusive"}[outcome(paired[0])]
 
 
 def deciding_first(paired: list[dict]) -> list[dict]:
