@@ -1,6 +1,7 @@
 """What holds for the test files themselves."""
 
 import ast
+import re
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -28,3 +29,10 @@ def test_helpers_have_names_of_their_own():
     """Test folders are on one path where files of several are run together: the first of two would be taken by both."""
     helpers = [file.stem for file in TESTS.rglob("*.py") if file.stem != "conftest"]
     assert sorted(helpers) == sorted(set(helpers))
+
+
+def test_trainers_without_their_constructor_stay_in_one_file():
+    """What is made by `object.__new__` has only what the test gives it."""
+    made = re.compile(r"object\.__new__\(\w*(Trainer|ModelActor)")
+    found = {file.name for file in TESTS.rglob("*.py") if made.search(file.read_text())}
+    assert found == {"test_trainer_probes.py"}
