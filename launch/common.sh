@@ -67,11 +67,12 @@ export_environment() {
     fi
 }
 
-# begin_run [OPENRLHF OPTION…]: make the run directory. One that holds anything is refused, since a run owns its
-# directory; with --load_checkpoint one that holds a run is resumed.
+# begin_run [OPENRLHF OPTION…]: read the training command, and make the run directory. One that holds anything is refused,
+# since a run owns its directory; with --load_checkpoint one that holds a run is resumed.
 begin_run() {
+    grpo_command "$@"
     [[ $DRY_RUN != 1 ]] || return 0
-    if [[ " $* " == *" --load_checkpoint "* && -f $RUN_DIR/run.json ]]; then
+    if [[ -n ${OPTION[load_checkpoint]} && -f $RUN_DIR/run.json ]]; then
         RESUMES=1
         require_resumable
     else
