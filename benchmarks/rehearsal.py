@@ -1,4 +1,4 @@
-"""A large launcher's whole run, from its checks to its report, on a random model of its exact shape and made-up sums.
+"""A large launcher's run, from its checks to its report, on a random model of its exact shape and made-up sums.
 
     .venv/bin/python -m benchmarks.rehearsal --shape 20b --work DIR -- launch/train_grpo_20b.sh [OPENRLHF OPTION …]
 

@@ -4,7 +4,8 @@
 Beside the accuracy it answers the questions that decide how to train: does the model box its answers, is it cut, is
 there anything to learn and anything to learn from.
 
-    python eval/eval_baseline_s0.py --model MODEL_DIR --dataset ood_probe.jsonl --output RUN/evals/baseline_s0.json
+    .venv/bin/python eval/eval_baseline_s0.py --model MODEL_DIR --dataset ood_probe.jsonl \\
+        --output RUN/evals/baseline_s0.json
 """
 
 import argparse

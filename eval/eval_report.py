@@ -1,11 +1,11 @@
 #!/usr/bin/env python
 """Tables, JSON and one HTML page from results of earlier evaluations; --regrade grades their responses again.
 
-No engine and no model is needed, so this is how a mended grader reaches old numbers, and with --dataset a mended label.
+Needs no engine and no model: use it to apply a corrected grader to old results, or with --dataset corrected labels.
 
-    python eval/eval_report.py before.json after.json --html report.html
-    python eval/eval_report.py out.json --regrade --output out.regraded.json
-    python eval/eval_report.py out.json --regrade --dataset heldout.jsonl --output out.relabelled.json
+    .venv/bin/python eval/eval_report.py before.json after.json --html report.html
+    .venv/bin/python eval/eval_report.py out.json --regrade --output out.regraded.json
+    .venv/bin/python eval/eval_report.py out.json --regrade --dataset heldout.jsonl --output out.relabelled.json
 """
 
 import argparse

@@ -26,7 +26,7 @@ configure() {
     words=$(xargs -n 1 printf '%s\n' <<<"${SPARE_SSH:-ssh}" 2>/dev/null) || die "SPARE_SSH cannot be read" \
         "SPARE_SSH=$SPARE_SSH" "a command, its words quoted as in a shell" "close its quotes"
     mapfile -t SSH <<<"$words"
-    # A question for a password or an unknown host would hang a script; what SPARE_SSH says stands first and wins.
+    # A question for a password or an unknown host would hang a script; SPARE_SSH comes first and wins.
     SSH+=(-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=30 -o LogLevel=ERROR)
     SPARE_ROOT="${SPARE_ROOT:-$ROOT}"
     DATA_ROOT="${DATA_ROOT:-$ROOT/.cache/rft/data}"
@@ -71,7 +71,7 @@ on_spare() {
 send() {
     local folder=$1 word shell=() status=0 output
     shift
-    # rsync splits the command at blanks; between its quotes a doubled one stands for itself.
+    # rsync splits the command at blanks; inside its quotes a doubled quote means one.
     for word in "${SSH[@]}"; do shell+=("'${word//\'/\'\'}'"); done
     local command=(rsync -rLpts --stats --human-readable -e "${shell[*]}" "$@" "$SPARE:$folder/")
     if [[ $DRY_RUN == 1 ]]; then
