@@ -1,7 +1,7 @@
 """Strict reader and applier of git-format unified diffs, byte for byte.
 
 A hunk applies at the line it states or not at all: no fuzz, no offset. `patch -F0` and `git apply` both move a hunk to
-another place when its block stands twice in a file, and exit 0.
+another place when its block occurs twice in a file, and exit 0.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def header_text(data: bytes) -> str:
-    """What stands before the first `diff --git` line."""
+    """The text before the first `diff --git` line."""
     at = 0 if data.startswith(b"diff --git ") else data.find(b"\ndiff --git ") + 1
     return (data[:at] if at or data.startswith(b"diff --git ") else data).decode(errors="replace")
 
 
 def parse_patch(data: bytes, name: str) -> list[FileDiff]:
-    """Read a whole patch file.
+    """Read a patch file.
 
     Raises OverlayError (exit 4) that names the patch and line for anything but plain creation, deletion and
     modification of regular files with safe relative paths.
@@ -146,7 +146,7 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
         raise _bad(name, at, "the line counts of a hunk do not fit its body")
     for side in (old, new):
         if any(not line.endswith(b"\n") for line in side[:-1]):
-            raise _bad(name, at, "a line without line end stands inside a hunk")
+            raise _bad(name, at, "a line without line end inside a hunk")
     return Hunk(old_start, tuple(old), new_start, tuple(new)), at
 
 
@@ -216,7 +216,7 @@ def _mismatch(where: str, number: int, hunk: Hunk, source: list[bytes], start: i
     first = next((i for i, line in enumerate(hunk.old) if found[i : i + 1] != [line]), 0)
     size = len(hunk.old)
     elsewhere = [i + 1 for i in range(len(source) - size + 1) if size and source[i : i + size] == list(hunk.old)]
-    note = f"; the block stands at line {elsewhere}, but offsets are never accepted" if elsewhere else ""
+    note = f"; the block is at line {elsewhere}, but offsets are never accepted" if elsewhere else ""
     line = source[start + first] if 0 <= start + first < len(source) else b"<end of file>"
     return OverlayError(
         DOES_NOT_APPLY,
