@@ -77,7 +77,7 @@ def _faults(problem: dict) -> Iterator[tuple[str, str]]:
 
 
 def parse_line(line: bytes) -> dict:
-    """The JSON object in one line; ValueError says what stands there instead."""
+    """The JSON object in one line; ValueError says what is there instead."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -80,7 +80,7 @@ def relabel(results: list[dict], files: list[Path]) -> None:
             raise ValueError(
                 f"{result['dataset']}: found no problem {', '.join(unknown[:5])}{' …' * (len(unknown) > 5)}, of which "
                 f"{result['model']} has answers; wanted each of its {len(result['records'])} samples' problems; pass "
-                "the dataset that was evaluated, with its labels mended"
+                "the dataset that was evaluated, with its labels corrected"
             )
         result["records"] = [record | {"label": known[record["id"]]} for record in result["records"]]
         result["problems"] = digests[result["dataset"]]

@@ -1,7 +1,7 @@
 """Logits in float32 from a bf16 model, in trainer and engine: the matrix product's float32 sums are not rounded.
 
 Both stacks round the logits to bf16 and cast them back: at 16 to 32 that is ±0.06 nats on every uncertain token, other
-ones on each side. The operands stay bf16; what is kept is what the kernel has summed anyway. Others mended it likewise
+ones on each side. The operands stay bf16; what is kept is what the kernel has summed anyway. Others fixed it likewise
 (MiniMax-M1, arXiv 2506.13585, section 3.2; prime-rl #2438).
 """
 

@@ -71,7 +71,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--prompt_order",
         choices=["shuffled", "file"],
         default="shuffled",
-        help="file: take the prompts as they stand in --prompt_data, for a curriculum (data/make_curriculum.py)",
+        help="file: take the prompts in the order of --prompt_data, for a curriculum (data/make_curriculum.py)",
     )
     group.add_argument(
         "--stop_rules",
