@@ -1,4 +1,5 @@
-# make test: everything, cheap gates first. make unit, make lint: those alone. Set-up is part of each.
+# make quick: what to run before a commit, in minutes. make test: everything, cheap gates first. make unit, make lint:
+# those alone. Set-up is part of each. tests/README.md says what is where.
 SHELL := bash
 .SHELLFLAGS := -Eeuo pipefail -c
 .NOTPARALLEL:
@@ -11,9 +12,11 @@ SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prun
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: test setup lint check unit overlay shell evaluation stack
+.PHONY: quick test setup lint check unit overlay short commands stack
 
-test: setup lint check unit overlay shell evaluation stack
+quick: setup lint check unit overlay short
+
+test: setup lint check unit overlay commands stack
 
 setup:
 	$(call stage,bash -c '. launch/common.sh; setup_env' setup)
@@ -27,14 +30,15 @@ check: setup
 unit overlay: setup
 	$(call pytest,tests/$@ --numprocesses 2)
 
-# By file: the tests of launch/spare.sh share one sshd.
-shell: setup
-	$(call pytest,tests/$@ --numprocesses 2 --dist loadfile)
+# One real run: rollouts, updates, syncs and evaluations, until its rate has destroyed the model and a rule stops it.
+short: setup
+	$(call pytest,tests/stack/test_broken_runs.py::test_exploding_learning_rate_and_evaluations)
 
-# Alone: its engines live in its own process, and each keeps 1 GB of KV cache until that ends.
+# What users call: the scripts, and the evaluation, whose engines keep 1 GB of KV cache each until their process ends.
+# By file: the tests of launch/spare.sh share one sshd.
 EVALUATION := tests/stack/test_evaluation.py
-evaluation: setup
-	$(call pytest,$(EVALUATION))
+commands: setup
+	$(call pytest,$(EVALUATION) tests/shell --numprocesses 2 --dist loadfile --no-loadscope-reorder)
 
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
 # Long files first, so that both end together.

@@ -172,7 +172,7 @@ def normal(generator: torch.Generator, *shape: int, std: float) -> torch.Tensor:
     return (torch.randn(*shape, generator=generator, device=generator.device) * std).to(torch.bfloat16)
 
 
-def embedding_tensors(config: dict, _, generator: torch.Generator) -> dict[str, torch.Tensor]:
+def embedding_tensors(config: dict, _: None, generator: torch.Generator) -> dict[str, torch.Tensor]:
     """Embeddings, final norm and head. The head's row of eos is zero: rollouts practically never end early."""
     vocab, hidden = config["vocab_size"], config["hidden_size"]
     head = normal(generator, vocab, hidden, std=LOGIT_STD / math.sqrt(hidden))

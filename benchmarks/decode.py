@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import ROOT, report
@@ -62,7 +63,7 @@ def random_adapter(config: dict, rank: int):
     return manifest, buffer
 
 
-def measure(model: Path, shape: str, way: dict, publish) -> None:
+def measure(model: Path, shape: str, way: dict, publish: Callable[[dict], None]) -> None:
     """Tokens a second of one engine at each load; `publish(result)` after each. Runs in a process of its own."""
     from vllm import SamplingParams
 

@@ -54,6 +54,7 @@ def body(record: dict) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.allow_abbrev = False  # what it does not know is an option of the trainer, and may look like one of these
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--work", type=Path, default=Path("/tmp/rft-bench"), help="folder of checkpoints")
     parser.add_argument("--bf16", action="store_true", help="also without quantisation")

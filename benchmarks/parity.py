@@ -22,13 +22,18 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from benchmarks import report
 from benchmarks.checkpoint import PROJECTIONS, SHAPES, ensure_checkpoint
 from benchmarks.report import log
+
+if TYPE_CHECKING:
+    from openrlhf.models import Actor
+    from vllm import LLM
+    from vllm.v1.worker.worker_base import WorkerBase
 
 NAME = "parity"
 SIZES = {  # sequences, tokens of a prompt, tokens in all, LoRA rank
@@ -51,7 +56,7 @@ class Mend(NamedTuple):
 
 
 @contextmanager
-def frequencies(actor, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+def frequencies(actor: "Actor", change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """The trainer's rotary frequencies are `change(frequencies)` for a while."""
     modules = [module for module in actor.modules() if "inv_freq" in module._buffers]
     kept = [module.inv_freq for module in modules]
@@ -65,7 +70,7 @@ def frequencies(actor, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterat
 
 
 @contextmanager
-def rounded_logits(actor, llm) -> Iterator[None]:
+def rounded_logits(actor: "Actor", llm: "LLM") -> Iterator[None]:
     """Trainer and engine compute logits in bf16 for a while, as upstream."""
     head = actor.model.module.get_output_embeddings()
     ours, head.__class__ = head.__class__, torch.nn.Linear
@@ -77,7 +82,7 @@ def rounded_logits(actor, llm) -> Iterator[None]:
         llm.collective_rpc(swap_head)
 
 
-def swap_head(worker) -> None:
+def swap_head(worker: "WorkerBase") -> None:
     """Change between the engine's head and upstream's; for `LLM.collective_rpc`."""
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
@@ -98,7 +103,7 @@ def prompts(size: dict, vocab_size: int) -> torch.Tensor:
     return torch.randint(vocab_size * 99 // 100, shape, generator=torch.Generator().manual_seed(0))
 
 
-def rollout(llm, prompt_ids: torch.Tensor, new_tokens: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rollout(llm: "LLM", prompt_ids: torch.Tensor, new_tokens: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids (sequences, total) of prompts with sampled responses, and the responses' logprobs (sequences, new)."""
     from vllm import SamplingParams
 
@@ -111,7 +116,7 @@ def rollout(llm, prompt_ids: torch.Tensor, new_tokens: int, seed: int) -> tuple[
 
 
 @torch.no_grad()
-def score(actor, ids: torch.Tensor, new_tokens: int, at_a_time: int, seen: Callable = lambda rows: None):
+def score(actor: "Actor", ids: torch.Tensor, new_tokens: int, at_a_time: int, seen: Callable = lambda rows: None):
     """The trainer's logprobs (sequences, new) of the last tokens; `seen` gets what there is after each micro-batch."""
     device = next(actor.parameters()).device
     rows = []

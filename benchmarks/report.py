@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,7 +53,7 @@ def save(out: Path, name: str, record: dict, body: str) -> None:
 
 
 @contextmanager
-def part(record: dict, name: str, publish):
+def part(record: dict, name: str, publish: Callable[[], None]):
     """One part of a benchmark: yields its dict in `record["parts"]`, adds its seconds, and publishes.
 
     A part that raises leaves what it had measured, with `error`; the parts after it still run, since machine time is

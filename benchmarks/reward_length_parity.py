@@ -6,7 +6,7 @@ About half of the samples of any policy are rewarded, so that nearly every group
 import torch
 
 
-def reward_func(queries: list[str], prompts: list[str], labels: list[str], **kwargs) -> dict:
+def reward_func(queries: list[str], prompts: list[str], labels: list[str], **kwargs: object) -> dict:
     """`rewards`, `scores` and `extra_logs` (characters of the response), float32 `(n,)`."""
     lengths = [len(query) - len(prompt) for query, prompt in zip(queries, prompts, strict=True)]
     rewards = torch.tensor([float(length % 2 == 0) for length in lengths], dtype=torch.float32)

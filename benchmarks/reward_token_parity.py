@@ -7,7 +7,7 @@ a gradient. Meant for checkpoints of `benchmarks.checkpoint`, whose decoded text
 import torch
 
 
-def reward_func(queries: list[str], prompts: list[str], labels: list[str], **kwargs) -> dict:
+def reward_func(queries: list[str], prompts: list[str], labels: list[str], **kwargs: object) -> dict:
     """`rewards`, `scores` and `extra_logs` (share of even ids in the response), float32 `(n,)`, all finite.
 
     Raises ValueError where a query has no response behind its prompt.

@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import ROOT, report
@@ -79,7 +80,7 @@ def start_engine(model: Path, dummy: bool, gpu_share: float, additional_config: 
     return engine
 
 
-def measure(case: dict, work: Path, publish) -> None:
+def measure(case: dict, work: Path, publish: Callable[[dict], None]) -> None:
     """Sync `WARM_UP + MEASURED` times; `publish(result)` after every measured one. Runs in a process of its own."""
     import ray
 

@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import safe_open
@@ -24,6 +25,9 @@ from benchmarks.checkpoint import ensure_checkpoint, projection_shapes, shape_co
 from benchmarks.report import log
 from rft.hooks.lora_manifest import build_manifest
 from rft.serving.served import different_bits, expected_layer, merged, read_layer
+
+if TYPE_CHECKING:
+    from vllm import LLM
 
 NAME = "tp_exact"
 
@@ -53,7 +57,7 @@ def stored_tensor(directory: Path, name: str) -> torch.Tensor:
         return file.get_tensor(name)
 
 
-def compare(llm, model: Path, manifest: dict, buffer: torch.Tensor, layers: int, ranks: int) -> dict[str, int]:
+def compare(llm: "LLM", model: Path, manifest: dict, buffer: torch.Tensor, layers: int, ranks: int) -> dict[str, int]:
     """Number of served bf16 elements, and of those whose bits differ from each reference, over all layers and ranks."""
     torch.set_float32_matmul_precision("highest")  # as the workers compute
     device = "cuda" if torch.cuda.is_available() else "cpu"

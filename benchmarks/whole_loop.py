@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -78,7 +79,7 @@ def command(model: Path, prompts: Path, work: Path, size: dict, extra: list[str]
     return [*words, "--target_modules", *PROJECTIONS, *extra]
 
 
-def run(words: list[str], logfile: Path, deadline: float, on_step) -> str:
+def run(words: list[str], logfile: Path, deadline: float, on_step: Callable[[dict], None]) -> str:
     """Train until the end or the deadline (of `time.monotonic`); `on_step(record)` for each metrics line as it comes.
 
     Returns how it ended. Raises RuntimeError, with the end of the log printed, when training fails.
@@ -144,6 +145,7 @@ def body(record: dict) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.allow_abbrev = False  # what it does not know is an option of the trainer, and may look like one of these
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--work", type=Path, default=Path("/tmp/rft-bench"), help="folder of checkpoints")
     parser.add_argument("--shape", choices=[s for s in SHAPES if s in SIZES], default="20b")

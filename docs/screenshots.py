@@ -1,8 +1,8 @@
 """Draw the pictures of docs/ anew from a run's directory.
 
-    python docs/screenshots.py RUN [--output docs/monitor.svg]
+    .venv/bin/python docs/screenshots.py RUN [--output docs/monitor.svg]
 
-The monitor's page of a finished run, as `python -m rft.runs.monitor RUN --once` prints it. The picture shows the run's
+The monitor's page of a finished run, as `rft.runs.monitor RUN --once` prints it. The picture shows the run's
 name and no path, loads nothing from elsewhere, and is the same for the same page.
 """
 

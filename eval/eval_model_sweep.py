@@ -13,9 +13,13 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rft.evals import cli
 from rft.evals.models import checked
+
+if TYPE_CHECKING:
+    from rft.evals.run import Settings
 
 
 def main() -> int:
@@ -63,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def require_new_samples(args: argparse.Namespace, final, first) -> None:
+def require_new_samples(args: argparse.Namespace, final: "Settings", first: "Settings") -> None:
     """Raise ValueError where stage 2 would draw what stage 1 chose by: the same problems in the same mode."""
     from rft.problems import read_problems
 

@@ -31,7 +31,7 @@ def main() -> int:
 def run(args: argparse.Namespace) -> int:
     from rft.evals.compare import add_comparisons
     from rft.evals.results import read_results, regrade, relabel
-    from rft.evals.run import grader
+    from rft.evals.run import grader_digest
 
     if args.dataset and not args.regrade:
         raise ValueError("found --dataset without --regrade; wanted both: labels count when responses are graded")
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     results = read_results(args.results)
     relabel(results, args.dataset)
     if args.regrade:
-        changed = regrade(results, grader())
+        changed = regrade(results, grader_digest())
         for one in changed:
             place = f"{one['model']} on {one['dataset']}, {one['id']} sample {one['index']}"
             was, now = ("right" if one[side] else "wrong" for side in ("before", "after"))

@@ -21,7 +21,7 @@ DRY_RUN="${DRY_RUN:-0}"
 PHASE=""
 PHASE_START=0
 RUN_IS_OURS=0   # 1 once begin_run has claimed RUN_DIR
-RESUMES=0       # 1 where RUN_DIR holds the run to go on with
+RESUMES=0       # 1 where RUN_DIR holds the run to resume
 STARTED_PIDS=() # processes of ours that outlive the command that started them
 MODEL_ARGS=()
 CLUSTER_ARGS=()
@@ -67,17 +67,18 @@ export_environment() {
     fi
 }
 
-# begin_run [OPENRLHF OPTION…]: make the run directory. One that holds anything is refused, since a run owns its
-# directory; with --load_checkpoint one that holds a run is gone on with.
+# begin_run [OPENRLHF OPTION…]: read the training command, and make the run directory. One that holds anything is refused,
+# since a run owns its directory; with --load_checkpoint one that holds a run is resumed.
 begin_run() {
+    grpo_command "$@"
     [[ $DRY_RUN != 1 ]] || return 0
-    if [[ " $* " == *" --load_checkpoint "* && -f $RUN_DIR/run.json ]]; then
+    if [[ -n ${OPTION[load_checkpoint]} && -f $RUN_DIR/run.json ]]; then
         RESUMES=1
         require_resumable
     else
         [[ ! -e $RUN_DIR || -d $RUN_DIR && -z "$(ls -A -- "$RUN_DIR")" ]] ||
             die "the run directory is taken" "$RUN_DIR, not empty" "a new or empty folder" \
-                "choose another one with RUN_DIR=…, or move this one away; to go on with a run: --load_checkpoint"
+                "choose another one with RUN_DIR=…, or move this one away; to resume a run: --load_checkpoint"
         require_free_places
     fi
     claim_run_dir
@@ -92,12 +93,12 @@ claim_run_dir() {
     local lock
     { mkdir -p -- "$RUN_DIR" && exec {lock}>>"$RUN_DIR/phases.jsonl"; } ||
         die "cannot make the run directory" "$RUN_DIR, see above" "a folder that this launch can make" "choose another RUN_DIR"
-    flock -n "$lock" || die "the run directory is taken" "$RUN_DIR, where another launch is at work" \
+    flock -n "$lock" || die "the run directory is taken" "$RUN_DIR, which another launch is using" \
         "one launch at a time" "choose another one with RUN_DIR=…, or wait for that launch"
     printf 'run directory: %s\n' "$RUN_DIR"
 }
 
-# require_resumable: the run of RUN_DIR has ended, and is gone on with where it wrote before.
+# require_resumable: the run of RUN_DIR has ended, and is resumed in the paths where it wrote before.
 require_resumable() {
     local left
     left=$(left_of_run | paste -sd ' ')

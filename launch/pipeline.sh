@@ -3,6 +3,7 @@
 
 STOPPED_BY_RULE=10             # status of a training that an early-stopping rule ended, after saving
 COMMAND=()                     # the training command
+declare -A OPTION=()           # its options as the trainer reads them: defaults filled in; a flag is 1, or empty
 PREPARED=0                     # 1 once prepare_grpo has passed it
 GRPO_STATUS=0                  # of the training
 MEASURE_STATUS=0               # of the first part of measure_after that failed
@@ -29,7 +30,7 @@ train_and_measure() {
     phase "preflight"
     prepare_grpo "$@"
     phase "baseline evaluation"
-    evaluate before "$(option --pretrain)"
+    evaluate before "${OPTION[pretrain]}"
     phase "grpo"
     launch_grpo "$@"
     stop_ray
@@ -42,7 +43,7 @@ train_and_measure() {
 
 measure_after() {
     phase "evaluation"
-    go_on_after "the evaluation of the adapter" evaluate after "$(option --save_path)"
+    go_on_after "the evaluation of the adapter" evaluate after "${OPTION[save_path]}"
     phase "report"
     go_on_after "the summary" run "$PYTHON" -m rft.runs.summary "$RUN_DIR"
     go_on_after "the report" run "$PYTHON" -m rft.runs.report "$RUN_DIR"
@@ -60,20 +61,16 @@ go_on_after() {
 
 # evaluate NAME MODEL: greedy accuracy, at the lengths of the rollouts, to evals/NAME.json.
 evaluate() {
-    local file datasets=() more=() rank prompt_tokens response_tokens tensor_parallel
-    while read -r file; do datasets+=(--dataset "$file"); done < <(names_in "${EVAL_DATASET:-$(option --eval_dataset)}")
-    prompt_tokens=$(option --prompt_max_len)
-    response_tokens=$(option --generate_max_len)
-    tensor_parallel=$(option --vllm_tensor_parallel_size)
-    rank=$(option --lora_rank)
-    more+=(--lora-rank "${rank:-0}") # the same engine before and after
-    [[ $(option --lora_serving) != merged ]] || more+=(--serve merged)
-    [[ $(option --head_dtype) != model ]] || more+=(--head-dtype model)
+    local file datasets=() more=()
+    while read -r file; do datasets+=(--dataset "$file"); done < <(names_in "${EVAL_DATASET:-${OPTION[eval_dataset]}}")
+    more+=(--lora-rank "${OPTION[lora_rank]}") # the same engine before and after
+    [[ ${OPTION[lora_serving]} != merged ]] || more+=(--serve merged)
+    [[ ${OPTION[head_dtype]} != model ]] || more+=(--head-dtype model)
     [[ -z $EVAL_REFERENCE ]] || more+=(--reference "$EVAL_REFERENCE")
-    [[ " ${COMMAND[*]} " != *" --trust_remote_code "* ]] || more+=(--trust-remote-code)
+    [[ -z ${OPTION[trust_remote_code]} ]] || more+=(--trust-remote-code)
     run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" "${more[@]}" \
-        --max-prompt-tokens "$prompt_tokens" --max-tokens "$response_tokens" \
-        --tensor-parallel-size "$tensor_parallel" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/$1.json"
+        --max-prompt-tokens "${OPTION[prompt_max_len]}" --max-tokens "${OPTION[generate_max_len]}" \
+        --tensor-parallel-size "${OPTION[vllm_tensor_parallel_size]}" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/$1.json"
 }
 
 # launch_grpo [OPENRLHF OPTION…]: train, after the checks. Log: train.log. A rule's stop is no failure: see GRPO_STATUS.
@@ -90,7 +87,7 @@ prepare_grpo() {
     PREPARED=1
     [[ $DRY_RUN != 1 ]] || return 0
     "$PYTHON" -m rft.runs.inputs "${COMMAND[@]}"
-    [[ ! -s $METRICS_LOG_DIR/training_metrics.jsonl || " $* " == *" --load_checkpoint "* ]] ||
+    [[ ! -s $METRICS_LOG_DIR/training_metrics.jsonl || -n ${OPTION[load_checkpoint]} ]] ||
         die "another run has logged there" "$METRICS_LOG_DIR/training_metrics.jsonl" "one file a run" \
             "unset METRICS_LOG_DIR, or name a new folder"
     wait_for_ray
@@ -101,8 +98,8 @@ prepare_grpo() {
     if ((${#RUN_INPUTS[@]})); then
         mapfile -t files < <(names_in "$EVAL_DATASET")
     else
-        RUN_INPUTS=("$(option --pretrain)")
-        mapfile -t files < <(names_in "$(option --prompt_data)" "$(option --eval_dataset)" "$EVAL_DATASET")
+        RUN_INPUTS=("${OPTION[pretrain]}")
+        mapfile -t files < <(names_in "${OPTION[prompt_data]}" "${OPTION[eval_dataset]}" "$EVAL_DATASET")
     fi
     RUN_INPUTS+=("${files[@]}")
     run "$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" -- "${COMMAND[@]}"
@@ -127,21 +124,16 @@ preflight() {
     run "$PYTHON" -m rft.runs.preflight --run-dir "$RUN_DIR" "${files[@]/#/--also-evaluated=}" -- "${COMMAND[@]}"
 }
 
-# grpo_command [OPENRLHF OPTION…]: make COMMAND of the presets and the user's options, which come last and win.
+# grpo_command [OPENRLHF OPTION…]: make COMMAND of the presets and the user's options, which come last and win, and read
+# it into OPTION. What the trainer would refuse ends the launch here.
 grpo_command() {
+    local former="${COMMAND[*]@Q}" reader=$PYTHON fields i
     COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
-}
-
-# option NAME: the value of an option in COMMAND; the last one counts.
-option() {
-    local i value=""
-    for ((i = 0; i < ${#COMMAND[@]}; i++)); do
-        case ${COMMAND[i]} in
-        "$1") value=${COMMAND[i + 1]:-} ;;
-        "$1="*) value=${COMMAND[i]#*=} ;;
-        esac
-    done
-    printf '%s' "$value"
+    [[ ${COMMAND[*]@Q} != "$former" ]] || return 0
+    [[ -x $reader ]] || reader=$(find_python) # before the set-up; it reads a copy of the trainer's options
+    mapfile -d '' -t fields < <(PYTHONPATH=$ROOT "$reader" -B -m rft.options.command "${COMMAND[@]}")
+    wait "$!" || exit
+    for ((i = 0; i < ${#fields[@]}; i += 2)); do OPTION[${fields[i]}]=${fields[i + 1]}; done
 }
 
 # names_in VALUE…: one a line of the names that a value lists with commas between, as OpenRLHF takes problem sets.
@@ -152,10 +144,7 @@ names_in() {
 # require_gpus: as many devices as COMMAND places actors and engines on; those of a cluster at RAY_ADDRESS are its own.
 require_gpus() {
     [[ $DRY_RUN != 1 && -z ${RAY_ADDRESS:-} ]] || return 0
-    local found=0 needed
-    needed=$(($(option --actor_num_nodes) * $(option --actor_num_gpus_per_node)))
-    [[ " ${COMMAND[*]} " == *" --colocate_all_models "* ]] ||
-        needed=$((needed + $(option --vllm_num_engines) * $(option --vllm_tensor_parallel_size)))
+    local found=0 needed=${OPTION[gpus]}
     [[ $RFT_STACK == cpu ]] || found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true # 0 without any
     ((found >= needed)) || die "too few GPUs" "$found here (RFT_STACK=$RFT_STACK)" "$needed" \
         "use such a machine, a Ray cluster (RAY_ADDRESS=host:port), or fewer by --actor_num_gpus_per_node, \
@@ -167,11 +156,11 @@ require_inputs() {
     [[ $DRY_RUN != 1 ]] || return 0
     local model file files bin=".venv/bin"
     [[ -x $PYTHON ]] || bin="make setup && $bin"
-    model=$(option --pretrain)
+    model=${OPTION[pretrain]}
     [[ -f $model/config.json ]] || die "no model" "no config.json in $model" "a gpt-oss checkpoint directory" \
         "MODEL=DIR names another; $bin/hf download ${MODEL_ID:-REPOSITORY} --exclude 'original/*' 'metal/*' \
 --local-dir $model"
-    mapfile -t files < <(names_in "$(option --prompt_data)" "$(option --eval_dataset)" "$EVAL_DATASET")
+    mapfile -t files < <(names_in "${OPTION[prompt_data]}" "${OPTION[eval_dataset]}" "$EVAL_DATASET")
     for file in "${files[@]}"; do
         [[ $file != *.jsonl || -f $file ]] || die "no problem file" "$file" "problems as JSON lines" \
             "DATA_ROOT=DIR names another folder; $bin/python $(maker_of "$file") (docs/data.md)"

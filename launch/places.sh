@@ -33,7 +33,7 @@ CHECKPOINTS=$(of_this_run "${CKPT_ROOT:-}")/checkpoints
 require_free_places() {
     local place
     for place in "$ADAPTER" "$CHECKPOINTS"; do
-        [[ ! -e $place ]] || die "another run has written there" "$place" "a place of this run's own" \
+        [[ ! -e $place ]] || die "another run has written there" "$place" "a path of this run's own" \
             "choose another RUN_DIR, whose last folder names the run below OUTPUT_ROOT and CKPT_ROOT"
     done
     [[ -z "$(ls -A -- "$SAMPLES_LOG_DIR" 2>/dev/null)" ]] || die "another run has written there" \
@@ -59,9 +59,9 @@ link_place() {
     [[ $1 == "$RUN_DIR/$2" ]] || ln -s -- "$1" "$RUN_DIR/$2"
 }
 
-# require_same_place PLACE NAME: a resumed run goes on where it wrote before; without the variables its links lead there.
+# require_same_place PLACE NAME: a resumed run writes where it wrote before; without the variables its links lead there.
 require_same_place() {
     [[ $1 == "$RUN_DIR/$2" || $1 == "$(readlink -- "$RUN_DIR/$2")" ]] ||
-        die "the run was started with other places" "$2 at $1" "$(readlink -m -- "$RUN_DIR/$2")" \
+        die "the run was started with other paths" "$2 at $1" "$(readlink -m -- "$RUN_DIR/$2")" \
             "unset OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR, SAMPLES_LOG_DIR and SPIKE_LOG_PATH, or set them as at first"
 }

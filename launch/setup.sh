@@ -67,7 +67,7 @@ install_environment() {
             "check the network and your mirror settings (UV_DEFAULT_INDEX; UV_FIND_LINKS for local wheels), run again"
     "$uv" pip install --quiet "${options[@]}" --no-build-isolation -e "$ROOT" ||
         die "rft itself could not be installed" "uv's message above" "an editable installation of $ROOT" \
-            "mend pyproject.toml, then run again"
+            "correct pyproject.toml, then run again"
     rm -f -- "$HALF"
 }
 

@@ -82,7 +82,7 @@ send() {
     on_spare spare_make_folder "$folder" </dev/null
     output=$("${command[@]}" 2>&1) || status=$?
     ((status == 0)) || die "the transfer failed" "rsync, exit status $status: ${output//$'\n'/; }" "every file there" \
-        "mend that and run it again; what has arrived is not sent twice"
+        "correct that and run it again; what has arrived is not sent twice"
     grep -E '^(Number of regular files transferred|Total transferred)' <<<"$output"
 }
 

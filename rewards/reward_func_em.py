@@ -7,7 +7,7 @@ from rft.grading import grade, open_channel, response_of
 EXCLUDED_SCORE = -1.0  # outside of 0 to 1, so that dynamic filtering drops the group whatever its range
 
 
-def reward_func(queries: list[str], prompts: list[str], labels: list, **kwargs) -> dict:
+def reward_func(queries: list[str], prompts: list[str], labels: list, **kwargs: object) -> dict:
     """Score each response against its label.
 
     OpenRLHF calls this in a thread with lists of one: a query is the decoded prompt and response, special tokens
@@ -42,7 +42,7 @@ def reward_func(queries: list[str], prompts: list[str], labels: list, **kwargs) 
     }
 
 
-def label_text(label) -> str | None:
+def label_text(label: object) -> str | None:
     """A label as text: data sets may hold it as a number. A whole float reads as its integer, None stays None."""
     if isinstance(label, float) and label.is_integer():
         label = int(label)

@@ -9,6 +9,7 @@ for name, value in {
     "DS_ACCELERATOR": "cpu",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
+    "RAY_prestart_worker_first_driver": "0",  # workers that no actor takes
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # to join clusters of launch/ray.sh, which are on the loopback
     "TOKENIZERS_PARALLELISM": "false",
     "TORCH_COMPILE_DISABLE": "1",

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import rft.grading
 from rft import overlay
@@ -18,6 +18,9 @@ from rft.hooks import chat_date
 from rft.problems import parse_line
 from rft.record.digest import tree_digest
 from rft.record.readers import read_jsonl
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 CHUNK = 64  # problems between two writes to the cache: what a kill loses at most
 FIRST = b'{"run": "'  # how a line of the cache begins
@@ -194,7 +197,7 @@ def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling)
             }
 
 
-def render(row: dict, tokenizer, limit: int) -> tuple[str, list[int]]:
+def render(row: dict, tokenizer: "PreTrainedTokenizerBase", limit: int) -> tuple[str, list[int]]:
     """A row's prompt as text and as tokens."""
     messages = [{"role": "user", "content": row["input"]}] if isinstance(row["input"], str) else row["input"]
     prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **chat_date.dated())

@@ -10,7 +10,7 @@ from rft import __version__
 from rft.data.canonical import canonical_words_text, content_hash, priority
 from rft.data.check import is_gradable
 from rft.data.curriculum import read_dataset
-from rft.data.decontaminate import build_index, find_match
+from rft.data.decontaminate import EvalIndex, build_index, find_match
 from rft.data.published import Problem, read_published
 from rft.data.row_files import input_identity, outdated_files, write_rows, written_together
 from rft.problems import problem_row, problem_text
@@ -143,7 +143,7 @@ def aime_order(problem: Problem) -> tuple[int, ...]:
     return tuple(int(part) for part in problem.id.removeprefix("aime/").split("-"))
 
 
-def copies(problem: Problem, index) -> bool:
+def copies(problem: Problem, index: EvalIndex) -> bool:
     text = canonical_words_text(problem.text)
     return find_match(problem.text, text, content_hash(problem.text), problem.label, index) is not None
 

@@ -68,7 +68,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE.html", help="write one self-contained page here")
 
 
-def settings(args: argparse.Namespace, **more):
+def settings(args: argparse.Namespace, **more: object):
     """`rft.evals.run.Settings` of parsed options.
 
     Raises ValueError where the system prompt's file is not there, or the platform cannot serve as asked.

@@ -6,6 +6,11 @@ The presets are the tasks and flags behind the baselines: greedy, seed 42, conte
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm import LLM
+    from vllm.lora.request import LoRARequest
 
 SEED = 42
 MAX_MODEL_LEN = 4096
@@ -50,7 +55,7 @@ def require_lm_eval(presets: Iterable[Preset] = ()) -> None:
             raise ValueError(f"task {preset.task}: found no {', '.join(missing)}; pip install 'lm-eval[math]'")
 
 
-def served_model(llm, lora_request, chat: bool):
+def served_model(llm: "LLM", lora_request: "LoRARequest | None", chat: bool):
     """An `lm_eval` model over a running engine; generative tasks only.
 
     Args:
@@ -123,7 +128,9 @@ def served_model(llm, lora_request, chat: bool):
     return Served()
 
 
-def run_task(llm, lora_request, task: str, shots: int | None, chat: bool, **options) -> dict:
+def run_task(
+    llm: "LLM", lora_request: "LoRARequest | None", task: str, shots: int | None, chat: bool, **options: object
+) -> dict:
     """Results of one task by lm_eval: for it, or for each of its subtasks, metric name to value.
 
     Args:

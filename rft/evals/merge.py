@@ -7,6 +7,7 @@ be erased. The merged weights are `bf16(W0 + s·B@A)`, the very bits of `--lora_
 import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -17,10 +18,13 @@ from rft.evals.prompts import load_tokenizer, render, require_short
 from rft.problems import read_problems
 from rft.serving.adapters import read_adapter
 
+if TYPE_CHECKING:
+    from rft.evals.run import Settings
+
 BOUND = 0.05  # mean |Δ log-probability| a token, nats, between merged model and served adapter
 
 
-def merge_and_check(model: Model, output: Path, dataset: Path, settings, bound: float = BOUND) -> dict:
+def merge_and_check(model: Model, output: Path, dataset: Path, settings: "Settings", bound: float = BOUND) -> dict:
     """Write `output`, a bf16 checkpoint, once its log-probabilities agree with those of the served adapter.
 
     Args:

@@ -5,11 +5,16 @@ Log-probabilities, in nats, of fixed tokens: a few prompts, each continued by th
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from rft.hooks import float32_head, rotary
 from rft.options.remote_code import trusted
+
+if TYPE_CHECKING:
+    from vllm import LLM
+    from vllm.lora.request import LoRARequest
 
 PROMPTS, CONTINUATION, PROMPT_TOKENS = 4, 32, 1024
 AGREEMENT = 0.05  # mean |Δ| between engine and reference that bf16 may cause
@@ -20,7 +25,7 @@ SIZE = (0.5, 1.5)  # engine's effect over reference's, by least squares
 SIZE_WITH_FLIPS = (0.9, 1.1)  # the same where flips excuse a difference; 0.936 to 1.010 on 24 random tiny adapters
 
 
-def continued(llm, prompts: list[list[int]]) -> list[tuple[list[int], int]]:
+def continued(llm: "LLM", prompts: list[list[int]]) -> list[tuple[list[int], int]]:
     """(tokens, length of the prompt) of the probe's sequences; the engine must serve the base model."""
     from vllm import SamplingParams
 
@@ -34,7 +39,9 @@ def continued(llm, prompts: list[list[int]]) -> list[tuple[list[int], int]]:
     ]
 
 
-def engine_log_probs(llm, sequences: list[tuple[list[int], int]], lora_request=None) -> torch.Tensor:
+def engine_log_probs(
+    llm: "LLM", sequences: list[tuple[list[int], int]], lora_request: "LoRARequest | None" = None
+) -> torch.Tensor:
     """Log-probability of every continuation token as the engine computes it, shape (continuation tokens,), float64."""
     from vllm import SamplingParams
 
@@ -61,7 +68,7 @@ def load_reference(base: Path, device: str):
     return rotary.cast(model, device, torch.bfloat16).eval()
 
 
-def reference_log_probs(model, sequences: list[tuple[list[int], int]]) -> torch.Tensor:
+def reference_log_probs(model: torch.nn.Module, sequences: list[tuple[list[int], int]]) -> torch.Tensor:
     """What `engine_log_probs` gives, from a transformers or PEFT model."""
     values = []
     for tokens, start in sequences:
@@ -72,7 +79,7 @@ def reference_log_probs(model, sequences: list[tuple[list[int], int]]) -> torch.
     return torch.cat(values)
 
 
-def adapter_log_probs(model, adapter: Path, sequences: list[tuple[list[int], int]]) -> torch.Tensor:
+def adapter_log_probs(model: torch.nn.Module, adapter: Path, sequences: list[tuple[list[int], int]]) -> torch.Tensor:
     """`reference_log_probs` of the base model with an adapter on it; the model is as before afterwards."""
     from peft import PeftModel
 

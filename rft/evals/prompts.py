@@ -2,11 +2,14 @@
 
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rft.grading import open_channel
 from rft.hooks.chat_date import dated
 from rft.options.remote_code import trusted
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 EFFORTS = ("low", "medium", "high")
 
@@ -27,7 +30,9 @@ def load_tokenizer(base: Path):
     return AutoTokenizer.from_pretrained(base, trust_remote_code=trusted())
 
 
-def render(tokenizer, problems: list[dict], system_prompt: str | None, effort: str | None) -> list[Prompt]:
+def render(
+    tokenizer: "PreTrainedTokenizerBase", problems: list[dict], system_prompt: str | None, effort: str | None
+) -> list[Prompt]:
     """Every problem as the engine gets it.
 
     Args:

@@ -152,7 +152,7 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
                     "served": state["header"].get("served"),
                     "weights": {key: state["stream"][key] for key in ("base", "adapter")},
                     "problems": tree_digest(path),
-                    "grader": grader(),
+                    "grader": grader_digest(),
                     "tree_id": tree_ids,
                     **summarize(records, settings.mode),
                     "records": records,
@@ -192,7 +192,7 @@ def kernel_variables() -> dict[str, str]:
     }
 
 
-def grader() -> str:
+def grader_digest() -> str:
     """Which grader gave the verdicts: a digest of its sources."""
     sources = sorted((RFT / "grading").glob("*.py"))
     return hashlib.sha256("".join(map(tree_digest, sources)).encode()).hexdigest()[:16]

@@ -2,9 +2,13 @@
 
 import random
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rft.hooks.rollout_seeds import sample_seed
+
+if TYPE_CHECKING:
+    from vllm import LLM
+    from vllm.lora.request import LoRARequest
 
 
 class Request(NamedTuple):
@@ -24,7 +28,13 @@ def parameters(temperature: float, top_p: float, max_tokens: int, seed: int, rep
     return {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, **drawn}
 
 
-def draw(llm, requests: list[Request], sampling: dict, keep: Callable[[dict], None], lora_request=None) -> None:
+def draw(
+    llm: "LLM",
+    requests: list[Request],
+    sampling: dict,
+    keep: Callable[[dict], None],
+    lora_request: "LoRARequest | None" = None,
+) -> None:
     """Draw every request; `keep` gets each sample when it is finished, in the order in which they finish.
 
     Args:

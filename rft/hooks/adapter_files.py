@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from typing import TYPE_CHECKING
 
 import deepspeed
 import torch
@@ -9,10 +10,13 @@ from peft import PeftModel
 
 from rft.hooks.lora_sync import lora_layers
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 MARKER = "adapter_config.json"
 
 
-def save_adapter(model: PeftModel, tokenizer, output_dir: str) -> None:
+def save_adapter(model: PeftModel, tokenizer: "PreTrainedTokenizerBase", output_dir: str) -> None:
     """Gather the adapter and write it from rank 0 with config and tokenizer; call on every rank.
 
     PEFT's own `save_pretrained` under ZeRO-3 writes tensors of shape (0,). Files are written in a sibling folder and

@@ -6,6 +6,7 @@ Published runs peaked at step 30 of 60 and 130 of 200 (docs/sources.md), whose c
 import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import ray
 
@@ -13,10 +14,13 @@ from rft.hooks.run_files import run_dir
 from rft.record.eval_names import probe_metric
 from rft.record.files import replace_json
 
+if TYPE_CHECKING:
+    from openrlhf.trainer.ppo_trainer import PPOTrainer
+
 FILE = "best.json"
 
 
-def keep(trainer, global_step: int, evaluation: dict) -> None:
+def keep(trainer: "PPOTrainer", global_step: int, evaluation: dict) -> None:
     """Where `evaluation` is the best so far, save the adapter in `<ckpt_path>/best_step<N>_hf`, named by best.json.
 
     best.json: `global_step`, `metric`, `value`, `checkpoint` (null at step 0, which is the base model, and without

@@ -14,11 +14,13 @@ class GlooBroadcast:
     A group of its own, like vLLM's: the engine's workers already belong to another default process group.
     """
 
-    def __init__(self, address: str, port: int, rank: int, world_size: int, timeout=timedelta(minutes=5)) -> None:
+    def __init__(
+        self, address: str, port: int, rank: int, world_size: int, timeout: timedelta = timedelta(minutes=5)
+    ) -> None:
         store = loopback.store(address, port, rank, world_size, timeout)
         self.group = ProcessGroupGloo(store, rank, world_size, timeout)
 
-    def broadcast(self, tensor: torch.Tensor, src: int, stream=None) -> None:
+    def broadcast(self, tensor: torch.Tensor, src: int, stream: object = None) -> None:
         """Overwrite `tensor`, any shape, contiguous, on every rank with that of rank `src`."""
         options = BroadcastOptions()
         options.rootRank = src

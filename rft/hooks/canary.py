@@ -6,8 +6,13 @@ has happened to others for weeks (prime-rl #2242, tinker-feedback #70), and on t
 
 import asyncio
 import statistics
+from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from rft.rules.stability import LOUD
+
+if TYPE_CHECKING:
+    from openrlhf.trainer.ray.vllm_engine import LLMRayActor
 
 PROMPT_TOKENS = 32
 # Share of the probed layer outputs that moved. From here on an update that moves no log-probability is an error, not
@@ -19,7 +24,7 @@ SEEN = 5.0  # from which an update counts as served: 7e-4 by chance, which delay
 PATIENCE = 10  # adapter versions in a row that hide in an engine's noise before the sync counts as not served
 
 
-async def shift(engine) -> float | None:
+async def shift(engine: "LLMRayActor") -> float | None:
     """Largest |Δ log-probability|, nats, of the canary prompt's tokens between the served adapter and the base model.
 
     Measured once for each adapter version, before the first rollout with it, while the engine has no other work; every
@@ -46,7 +51,7 @@ async def shift(engine) -> float | None:
     return await measured[version]
 
 
-def measure_base(engines: list, args) -> None:
+def measure_base(engines: list, args: Namespace) -> None:
     """Let every engine measure the base model, before a resumed run gives them its adapter; blocks.
 
     Args:

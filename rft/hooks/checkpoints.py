@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,10 +14,13 @@ from peft import PeftModel
 
 from rft.record.files import replace_text
 
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
+
 LATEST = "latest"  # DeepSpeed's name for the file that names the newest complete checkpoint
 
 
-def save(engine, directory: str, tag: str, client_state: dict, save_latest: bool = True) -> None:
+def save(engine: "DeepSpeedEngine", directory: str, tag: str, client_state: dict, save_latest: bool = True) -> None:
     """Save trainable weights, optimizer, scheduler, `client_state` and this rank's random states; call on every rank.
 
     The frozen base of a LoRA model is left out: 42 GB for an adapter of 32 MB at gpt-oss-20b (DeepSpeed's

@@ -1,9 +1,14 @@
 """Importance weights for rollouts that another policy sampled than the one that the trainer computes: docs/loss.md."""
 
+from typing import TYPE_CHECKING
+
 import torch
 
+if TYPE_CHECKING:
+    from openrlhf.models import PolicyLoss
 
-def correct(loss_fn, log_ratio: torch.Tensor, action_mask: torch.Tensor) -> torch.Tensor:
+
+def correct(loss_fn: "PolicyLoss", log_ratio: torch.Tensor, action_mask: torch.Tensor) -> torch.Tensor:
     """The weights for `loss_fn` (a `PolicyLoss`), which keeps them as `correction` for the step's metrics.
 
     Args:

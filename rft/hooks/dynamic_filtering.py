@@ -1,5 +1,7 @@
 """Dynamic filtering at the end of the data: the groups that passed are trained on, though they fill no rollout."""
 
+from collections.abc import Iterator
+
 
 def fill_up(accepted: dict, rejected: list[tuple], wanted: int) -> dict:
     """The groups of a rollout of `wanted` prompts for which the data had too few that pass the filter.
@@ -28,7 +30,7 @@ def fill_up(accepted: dict, rejected: list[tuple], wanted: int) -> dict:
     return filled
 
 
-def leave_open(iterator) -> None:
+def leave_open(iterator: Iterator) -> None:
     """Let the state of the data say "all taken", not "finished", after a rollout that has met the end of the data.
 
     A resume from a finished state would begin the data anew within the episode (torchdata's `StatefulDataLoader`).

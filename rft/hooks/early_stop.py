@@ -6,6 +6,7 @@ history and a user can repeat every decision. The driver's process saves as at t
 
 import json
 import os
+from argparse import Namespace
 from pathlib import Path
 
 from rft.hooks.run_files import forget_stop, run_dir
@@ -19,7 +20,7 @@ STATUS = 10
 _said: dict[str, str] = {}  # rule -> level that stands in the file already
 
 
-def decide(args, global_step: int) -> dict | None:
+def decide(args: Namespace, global_step: int) -> dict | None:
     """After a step was logged, and evaluated if it was its turn: why training must end now, or None.
 
     Whatever is not ok is written to `$METRICS_LOG_DIR/decisions.jsonl` when its level changes: `global_step`, `rule`,
@@ -57,7 +58,7 @@ def decide(args, global_step: int) -> dict | None:
     return None
 
 
-def stopping_rules(args, global_step: int) -> set[str]:
+def stopping_rules(args: Namespace, global_step: int) -> set[str]:
     """The rules that may stop the run now. Weights that are frozen because the user asked for it are no reason to."""
     rules = chosen(args.stop_rules)
     if args.actor_learning_rate == 0 or global_step <= args.freezing_actor_steps + 3:
@@ -65,7 +66,7 @@ def stopping_rules(args, global_step: int) -> set[str]:
     return rules
 
 
-def finish(args, stopped: dict | None) -> None:
+def finish(args: Namespace, stopped: dict | None) -> None:
     """The last act of the driver, after the model was saved: `stopped` into run.json, or out of it at a normal end.
 
     Raises:

@@ -3,6 +3,13 @@
 vLLM hashes that field with the rest of its configuration, so compiled code of another layout is not taken for ours.
 """
 
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from vllm.config import VllmConfig
+
 KEY = "rft"
 
 
@@ -19,14 +26,14 @@ def build(head_dtype: str, rank: int = 0, modules: list[str] | None = None) -> d
     return {KEY: {"head_dtype": head_dtype, "lora": lora}}
 
 
-def of_run(args) -> dict:
+def of_run(args: Namespace) -> dict:
     """The same from a training's options."""
     exact = args.lora_rank > 0 and args.lora_serving == "exact"
     modules = [args.target_modules] if isinstance(args.target_modules, str) else args.target_modules
     return build(args.head_dtype, args.lora_rank if exact else 0, modules)
 
 
-def prepare(model, vllm_config) -> None:
+def prepare(model: "Module", vllm_config: "VllmConfig") -> None:
     """Do to a model that vLLM has just loaded what the options ask for; without options of ours, nothing.
 
     Raises:

@@ -8,16 +8,20 @@ training goes on the engine idles, and nobody would notice before the next rollo
 import asyncio
 import signal
 import time
+from typing import TYPE_CHECKING
 
 from ray._private import state
 from ray.util import get_node_ip_address
 
 from rft.hooks.watch import GRACE_SECONDS, Death, actor_deaths
 
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
 PERIOD_SECONDS = 1.0
 
 
-async def deaths(llm, actor_pid: int) -> list[Death]:
+async def deaths(llm: "AsyncLLM", actor_pid: int) -> list[Death]:
     """Wait until an engine has lost a process; what it lost, the first cause first.
 
     It costs the event loop a comparison a second; Ray's tables are read in a thread, as one read takes milliseconds.

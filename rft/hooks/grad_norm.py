@@ -1,13 +1,17 @@
 """The gradient norm of the last optimizer step, honest about gradients that were not finite."""
 
 import math
+from typing import TYPE_CHECKING
 
 import deepspeed.comm as dist
 import torch
 from deepspeed.accelerator import get_accelerator
 
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
 
-def grad_norm(engine) -> float:
+
+def grad_norm(engine: "DeepSpeedEngine") -> float:
     """Global 2-norm of the last step's gradient, before clipping; NaN where it was not finite. Call on every rank.
 
     DeepSpeed's ZeRO optimizers put -1 in the place of a norm that is not finite (`get_grad_norm_direct`, 0.18.5), and
@@ -20,7 +24,7 @@ def grad_norm(engine) -> float:
     return math.nan if broken.item() else float(engine.get_global_grad_norm())
 
 
-def trainable(engine) -> list[torch.nn.Parameter]:
+def trainable(engine: "DeepSpeedEngine") -> list[torch.nn.Parameter]:
     """The parameters that the optimizer moves, in model order."""
     return [p for p in engine.module.parameters() if p.requires_grad]
 

@@ -1,23 +1,25 @@
 """Evaluations in the training loop: when, of which dataset, in which mode. Why: docs/sources.md."""
 
 import functools
+from argparse import Namespace
+from collections.abc import Callable
 
 import torch
 
 from rft.record.eval_names import PREFIX, dataset_name, mode_of
 
 
-def at_start(args, global_step: int) -> bool:
+def at_start(args: Namespace, global_step: int) -> bool:
     """Whether the base model is evaluated before the first rollout: with `--eval_steps`, unless told otherwise."""
     return global_step == 0 and args.eval_steps != float("inf") and not args.skip_base_eval
 
 
-def generate_kwargs(base: dict, args) -> dict:
+def generate_kwargs(base: dict, args: Namespace) -> dict:
     """What an evaluation draws: the training's settings with the evaluation's own temperature and samples."""
     return base | {"temperature": args.eval_temperature, "n_samples_per_prompt": args.eval_n_samples_per_prompt}
 
 
-def labelled(blend):
+def labelled(blend: Callable):
     """OpenRLHF's `blending_datasets`, each row's `datasource` being the name of the dataset that it came from.
 
     The rows' own sources (math, gsm8k, … of one probe set) are too few problems each to read a number from.
@@ -37,7 +39,7 @@ def labelled(blend):
     return blend_labelled
 
 
-def without_trace(evaluate):
+def without_trace(evaluate: Callable):
     """`evaluate`, after which this process's generator stands as before: data loaders draw from it.
 
     Otherwise the order of the training prompts would depend on whether, and when, the run evaluates.

@@ -1,10 +1,16 @@
 """Engine side of the LoRA weight sync: pass the adapter to the workers, and stamp rollouts with its version."""
 
+from typing import TYPE_CHECKING
+
 from rft.hooks.adapter_memory import AdapterMemory
 from rft.hooks.lora_manifest import accepted
 
+if TYPE_CHECKING:
+    from numpy import ndarray
+    from openrlhf.trainer.ray.vllm_engine import LLMRayActor
 
-async def apply_lora(engine, manifest: dict, payload) -> list[dict]:
+
+async def apply_lora(engine: "LLMRayActor", manifest: dict, payload: "ndarray") -> list[dict]:
     """Hand one adapter to every worker of a vLLM engine; forget cached prefixes, which the old weights computed.
 
     Args:
@@ -31,7 +37,7 @@ async def apply_lora(engine, manifest: dict, payload) -> list[dict]:
     return receipts
 
 
-def stamp(responses: list[dict], engine, canary_shift: float | None = None) -> list[dict]:
+def stamp(responses: list[dict], engine: "LLMRayActor", canary_shift: float | None = None) -> list[dict]:
     """Write the adapter version that produced them into the extra logs of rollouts (0: the base model).
 
     `sync_canary_shift` comes with it: nats, see `rft.hooks.canary`; None where nothing measured it.

@@ -67,7 +67,7 @@ class ExactLinear(lora.Linear):
     With the adapter off it is the base layer, bit for bit.
     """
 
-    def forward(self, x: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
         if self.disable_adapters or self.merged:
             return self.base_layer(x)
         (name,) = self.active_adapters

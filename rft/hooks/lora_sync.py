@@ -5,6 +5,7 @@ would move the whole model for an adapter of some ten megabytes.
 """
 
 import time
+from argparse import Namespace
 from itertools import pairwise
 
 import deepspeed
@@ -19,7 +20,7 @@ from rft.hooks.lora_manifest import PEFT_PREFIX, build_manifest
 ADAPTER = "default"
 
 
-def is_active(args) -> bool:
+def is_active(args: Namespace) -> bool:
     """Whether this run syncs by adapter: LoRA is on. The adapter goes through Ray's object store in any case."""
     return args.lora_rank > 0 and bool(args.vllm_num_engines)
 

@@ -5,7 +5,7 @@ Where the engine was started with room for it, A and B are copied beside the wei
 """
 
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from vllm.model_executor.layers.linear import (
@@ -18,6 +18,9 @@ from vllm.model_executor.layers.linear import (
 
 from rft.hooks import adapter_memory, lora_exact_engine, lora_merged
 from rft.hooks.lora_manifest import buffer_from_bytes, layer_matrices
+
+if TYPE_CHECKING:
+    from vllm.v1.worker.worker_base import WorkerBase
 
 FULL = slice(None)
 CHECKSUM_CHUNK = 1 << 22  # elements; 32 MB of 64-bit integers
@@ -38,7 +41,7 @@ class Target(NamedTuple):
     tp_rank: int
 
 
-def apply_lora_or_refuse(worker, manifest: dict, payload: bytes | dict) -> dict:
+def apply_lora_or_refuse(worker: "WorkerBase", manifest: dict, payload: bytes | dict) -> dict:
     """`apply_lora`, with a refusal as the receipt `{"refused": message}`.
 
     An exception in one tensor-parallel worker would leave the other workers' answers in vLLM's queues, to be read as
@@ -50,7 +53,7 @@ def apply_lora_or_refuse(worker, manifest: dict, payload: bytes | dict) -> dict:
         return {"refused": str(refusal)}
 
 
-def apply_lora(worker, manifest: dict, payload: bytes | dict) -> dict:
+def apply_lora(worker: "WorkerBase", manifest: dict, payload: bytes | dict) -> dict:
     """Serve an adapter from now on, and report what was done.
 
     Args:

@@ -1,11 +1,19 @@
 """Numerical safety and diagnostics of the policy loss; every tensor is (batch, actions) unless said otherwise."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import torch
+
+if TYPE_CHECKING:
+    from openrlhf.models import PolicyLoss
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+    from torch.utils.data import DataLoader
 
 LOG_RATIO_BOUND = 20.0  # exp(20) = 4.9e8: far beyond any useful ratio, far below overflow
 
 
-def clamped_log_ratio(loss_fn, log_ratio: torch.Tensor, action_mask: torch.Tensor | None) -> torch.Tensor:
+def clamped_log_ratio(loss_fn: "PolicyLoss", log_ratio: torch.Tensor, action_mask: torch.Tensor | None) -> torch.Tensor:
     """Clamp log(new / old) to [-20, 20] and leave the micro-batch's tails on `loss_fn` (a `PolicyLoss`).
 
     Sets `log_ratio_raw_max` (before the clamp), `log_ratio_max`, `log_ratio_min`, `ratio_max`, `log_ratio_abs_p99` and
@@ -35,7 +43,7 @@ def ratio_tails(raw: torch.Tensor, clamped: torch.Tensor) -> dict[str, float | N
     return {**dict(zip(names, values, strict=True)), "tokens_in_batch": raw.numel()}
 
 
-def token_weights(token_counts: list[int], accumulation: int, ranks: int, all_reduce) -> list[float]:
+def token_weights(token_counts: list[int], accumulation: int, ranks: int, all_reduce: Callable) -> list[float]:
     """Factors that turn means over micro-batches into one mean over all action tokens of an optimizer step.
 
     DeepSpeed averages the losses of `accumulation` micro-batches and of `ranks` data-parallel ranks, and each of them
@@ -57,7 +65,7 @@ def token_weights(token_counts: list[int], accumulation: int, ranks: int, all_re
     ]
 
 
-def with_loss_scales(dataloader, strategy) -> list:
+def with_loss_scales(dataloader: "DataLoader", strategy: "DeepspeedStrategy") -> list:
     """The micro-batches of an epoch, each with `loss_scale`, its factor of `token_weights`."""
     experiences = list(dataloader)
     counts = [int(e.action_mask.sum()) for e in experiences]

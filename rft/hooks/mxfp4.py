@@ -3,16 +3,20 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
 from rft.mxfp4_codec import decode
 from rft.options import remote_code
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
 SCALE_SUFFIX = "_scale"
 
 
-def is_mxfp4(config) -> bool:
+def is_mxfp4(config: "PretrainedConfig") -> bool:
     """Whether a model config declares MXFP4 weights."""
     quantization = getattr(config, "quantization_config", None) or {}
     return isinstance(quantization, dict) and quantization.get("quant_method") == "mxfp4"
@@ -51,7 +55,15 @@ def loader(model_class: type, overrides: dict, ds_config: dict | None) -> Callab
     return model_class.from_pretrained
 
 
-def empty(model_class: type, pretrain: str, *, trust_remote_code: bool, attn_implementation: str, torch_dtype, **_):
+def empty(
+    model_class: type,
+    pretrain: str,
+    *,
+    trust_remote_code: bool,
+    attn_implementation: str,
+    torch_dtype: torch.dtype | str,
+    **_: object,
+):
     """The model that `from_pretrained` would dequantise, in evaluation mode, with parameters on the meta device.
 
     Buffers are computed by the model's own constructor. Takes `from_pretrained`'s arguments.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from deepspeed.accelerator import get_accelerator
@@ -10,6 +11,9 @@ from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
 from deepspeed.ops.op_builder.builder import CUDAMismatchException, MissingCUDAException
 
 from rft.hooks.compiled_ops import drop_abandoned_lock
+
+if TYPE_CHECKING:
+    from deepspeed.ops.op_builder.builder import OpBuilder
 
 
 def adam_class(adam_offload: bool) -> Callable[..., torch.optim.Optimizer]:
@@ -30,7 +34,7 @@ def adam_class(adam_offload: bool) -> Callable[..., torch.optim.Optimizer]:
     return partial(torch.optim.AdamW, fused=True)
 
 
-def why_not_built(builder) -> str | None:
+def why_not_built(builder: "OpBuilder") -> str | None:
     """None when a DeepSpeed op loads, prebuilt or compiled now; else the first line of what stopped it.
 
     Trying is the only test: in DeepSpeed 0.18.5 `is_compatible()` of a CUDA op is always true, whatever compiler, CUDA

@@ -1,12 +1,13 @@
 """Seconds by phase of a training step, as seen by the process that drives it."""
 
 import time
+from collections.abc import Callable
 
 _seconds: dict[str, float] = {}
 _step_start: float | None = None
 
 
-def timed(phase: str, call):
+def timed(phase: str, call: Callable):
     """`call`, with its wall-clock seconds added to `time_<phase>_seconds` of the step under way."""
 
     def timed_call(*args, **kwargs):

@@ -4,8 +4,13 @@ Upstream's version of the option uses `ray.util.collective`, which needs cupy or
 crosses nodes, and is slow: for a model, not for an adapter.
 """
 
+from typing import TYPE_CHECKING
+
 import ray
 import torch
+
+if TYPE_CHECKING:
+    from vllm.v1.worker.worker_base import WorkerBase
 
 
 def put(weight: torch.Tensor) -> ray.ObjectRef:
@@ -13,7 +18,9 @@ def put(weight: torch.Tensor) -> ray.ObjectRef:
     return ray.put(weight.detach().contiguous().cpu().flatten().view(torch.uint8).numpy())
 
 
-def load(worker, name: str, dtype: torch.dtype, shape, payload: bytes) -> None:
+def load(
+    worker: "WorkerBase", name: str, dtype: torch.dtype, shape: torch.Size | tuple[int, ...], payload: bytes
+) -> None:
     """Load one weight into a vLLM worker's model, sharded by the model's own loader.
 
     Raises:

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from openrlhf.models import Actor
+    from openrlhf.trainer.ray.launcher import RayActorGroup
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-def needs_own_model(args) -> bool:
-    """Whether `--init_kl_coef` needs a model beside the actor."""
-    return args.lora_rank == 0 or args.separate_reference_model
+from rft.options.loss import needs_own_model  # noqa: F401  # for the patches
 
 
 class AdapterOff:
@@ -14,22 +17,22 @@ class AdapterOff:
 
     _actor_handlers = ()  # none beside the actor's
 
-    def __init__(self, actor_group) -> None:
+    def __init__(self, actor_group: "RayActorGroup") -> None:
         self.actor_group = actor_group
 
-    def async_init_model_from_pretrained(self, strategy, pretrain: str) -> list:
+    def async_init_model_from_pretrained(self, strategy: "DeepspeedStrategy", pretrain: str) -> list:
         return []  # the actor has loaded it
 
-    def async_run_method(self, method_name: str, *args, **kwargs) -> list:
+    def async_run_method(self, method_name: str, *args: object, **kwargs: object) -> list:
         return self.actor_group.async_run_method(method_name, *args, **kwargs)
 
-    def async_run_method_batch(self, method_name: str, **kwargs) -> list:
+    def async_run_method_batch(self, method_name: str, **kwargs: object) -> list:
         """Object references to lists of (batch, actions) log-probabilities of the base model."""
         return self.actor_group.async_run_method_batch(f"reference_{method_name}", **kwargs)
 
 
 @contextmanager
-def adapter_off(actor) -> Iterator[None]:
+def adapter_off(actor: "Actor") -> Iterator[None]:
     """Within, `actor` (OpenRLHF's `Actor` around a DeepSpeed engine around PEFT) computes as the base model does.
 
     PEFT's own `disable_adapter` also turns gradients off and on again, for which no pass between rollout and training

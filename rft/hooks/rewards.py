@@ -7,8 +7,13 @@ import numbers
 import sys
 import threading
 import traceback
+from typing import TYPE_CHECKING
 
 from rft.hooks import reward_watchdog
+
+if TYPE_CHECKING:
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+    from vllm import SamplingParams
 
 
 class RewardError(RuntimeError):
@@ -41,7 +46,9 @@ def merge(rewards_info: list | None, source: str, where: str) -> dict:
     return {"reward": reward, "scores": score, "extra_logs": info.get("extra_logs") or {}}
 
 
-async def call(executor, query: str, prompt: str, label: str, sampling_params) -> dict:
+async def call(
+    executor: "SingleTurnAgentExecutor", query: str, prompt: str, label: str, sampling_params: "SamplingParams"
+) -> dict:
     """What the reward function returns for one sample, called in a thread as upstream does, but not for ever.
 
     The time counts from where the function begins: samples wait for one of a few threads, and a queue is no hang.
@@ -91,7 +98,7 @@ def failure(error: Exception, source: str, where: str) -> RewardError:
     return RewardError(f"{source} raised {type(error).__name__}: {error}\n  {where}\n{text}")
 
 
-def name_of(executor) -> str:
+def name_of(executor: "SingleTurnAgentExecutor") -> str:
     """The reward function's name and file, or the addresses of the reward servers."""
     if executor.reward_func is None:
         return f"reward server {', '.join(executor.reward_endpoints)}"
@@ -99,7 +106,7 @@ def name_of(executor) -> str:
     return f"reward function {getattr(executor.reward_func, '__name__', 'reward_func')} ({file})"
 
 
-def position(sampling_params) -> str:
+def position(sampling_params: "SamplingParams") -> str:
     """Which sample a request is, see `rft.hooks.rollout_seeds.assign`."""
     place = getattr(sampling_params, "extra_args", None) or {}
     return f"batch index {place.get('prompt_index', 'unknown')}, sample {place.get('sample_index', 'unknown')}"

@@ -1,8 +1,13 @@
 """Rollouts that do not depend on the number of engines, on timing, or on a resume."""
 
 import hashlib
+from argparse import Namespace
 from collections import Counter
 from copy import deepcopy
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
 
 
 def sample_seed(seed: int, global_step: int, prompt: str, occurrence: int, sample: int) -> int:
@@ -13,7 +18,7 @@ def sample_seed(seed: int, global_step: int, prompt: str, occurrence: int, sampl
     return _hashed(seed, global_step, prompt, occurrence, sample)
 
 
-def plan(args, prompts: list[str], generate_kwargs: dict, first_index: int) -> list[dict]:
+def plan(args: Namespace, prompts: list[str], generate_kwargs: dict, first_index: int) -> list[dict]:
     """What tells the samples of each prompt apart, and the time that their rewards may take: one dict a prompt.
 
     Args:
@@ -32,7 +37,7 @@ def plan(args, prompts: list[str], generate_kwargs: dict, first_index: int) -> l
     return plans
 
 
-def assign(sampling_params, prompt: str, place: dict | None, sample: int):
+def assign(sampling_params: "SamplingParams", prompt: str, place: dict | None, sample: int):
     """A copy of `sampling_params` for one sample: its place in the batch, and its seed where requests have seeds.
 
     What the reward needs to know travels in `extra_args`, see `rft.hooks.rewards`.
@@ -46,7 +51,7 @@ def assign(sampling_params, prompt: str, place: dict | None, sample: int):
     return params
 
 
-def of_turn(sampling_params, seed: int | None, turn: int):
+def of_turn(sampling_params: "SamplingParams", seed: int | None, turn: int):
     """A copy of `sampling_params` for one turn of an agent, with a seed of that turn's own.
 
     A request's noise follows from its seed alone: with one seed for all turns, the first token of every answer is drawn

@@ -30,7 +30,7 @@ def kept_in_float32(prepare: Callable) -> Callable:
     return prepared
 
 
-def cast(model: torch.nn.Module, *target) -> torch.nn.Module:
+def cast(model: torch.nn.Module, *target: object) -> torch.nn.Module:
     """`model.to(*target)`, its rotary frequencies exact afterwards; returns the model."""
     kept = frequencies(model)
     model.to(*target)

@@ -4,14 +4,19 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rft.grading import grade, open_channel
 from rft.record.files import replace_text
 
+if TYPE_CHECKING:
+    from openrlhf.trainer.ppo_utils.experience_maker import Experience
+    from transformers import PreTrainedTokenizerBase
+
 EXTRACTION = {2.0: "boxed", 1.0: "last number", 0.0: "none"}
 
 
-def write_samples(global_step: int, samples: list, tokenizer, kind: str = "samples") -> None:
+def write_samples(global_step: int, samples: list, tokenizer: "PreTrainedTokenizerBase", kind: str = "samples") -> None:
     """Write `$SAMPLES_LOG_DIR/<kind>_step<N>.jsonl` whole; does nothing when the variable is unset.
 
     Args:
@@ -31,7 +36,7 @@ def write_samples(global_step: int, samples: list, tokenizer, kind: str = "sampl
     replace_text(path, "".join(sample_line(sample, tokenizer) for sample in samples))
 
 
-def sample_line(sample, tokenizer) -> str:
+def sample_line(sample: "Experience", tokenizer: "PreTrainedTokenizerBase") -> str:
     """One sample as a JSON line, newline last; numbers that are not finite become null."""
     tokens, actions = sample.sequences[0], sample.action_mask[0].nonzero().flatten()
     # action_mask[i] speaks of token i + 1; a response without tokens has no action.

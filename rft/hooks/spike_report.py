@@ -11,11 +11,15 @@ import json
 import math
 import numbers
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from rft.hooks.loss import LOG_RATIO_BOUND, ratio_tails
 from rft.record.files import append_lines
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 WORST_TOKENS = 20  # tokens listed
 CONTEXT_TOKENS = 20  # tokens decoded before each of them
@@ -43,7 +47,9 @@ def prompt_hashes(micro: dict[str, torch.Tensor]) -> list[str]:
     return hashes
 
 
-def worst_tokens(micros: list[dict[str, torch.Tensor]], tokenizer, count: int = WORST_TOKENS) -> list[dict]:
+def worst_tokens(
+    micros: list[dict[str, torch.Tensor]], tokenizer: "PreTrainedTokenizerBase", count: int = WORST_TOKENS
+) -> list[dict]:
     """The action tokens with the largest |log-ratio · advantage|, NaN first.
 
     Equal scores are ordered by |advantage| · (1 - probability), the size of the policy gradient at the logits: in the
@@ -93,7 +99,7 @@ def _describe_token(micro: dict[str, torch.Tensor], tokenizer, number: int, samp
     }
 
 
-def finite(value):
+def finite(value: object):
     """The same nested value with NaN and infinities as None, so that it is valid JSON."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}

@@ -9,7 +9,10 @@ import json
 import math
 import os
 import shutil
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import deepspeed.comm as dist
 import torch
@@ -20,6 +23,12 @@ from safetensors.torch import save_file
 from rft import overlay
 from rft.hooks.grad_norm import grad_norm, local_part, trainable
 from rft.hooks.spike_report import append_record, finite, prompt_hashes, tails_of, worst_tokens
+
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
+    from openrlhf.trainer.ppo_utils.experience_maker import Experience
+    from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
+    from transformers import PreTrainedTokenizerBase
 
 LOG_FILE = "spike_log.jsonl"
 DEFAULT_THRESHOLD = 50.0
@@ -35,14 +44,22 @@ class SpikeRecorder:
     and it only reads what DeepSpeed owns, so that training is the same with and without it.
     """
 
-    def __init__(self, engine, tokenizer, args, replay_buffer) -> None:
+    def __init__(
+        self,
+        engine: "DeepSpeedEngine",
+        tokenizer: "PreTrainedTokenizerBase",
+        args: Namespace,
+        replay_buffer: "NaiveReplayBuffer",
+    ) -> None:
         """Raises ValueError when `SPIKE_GRAD_NORM` is no number."""
         self.engine, self.tokenizer, self.args, self.replay_buffer = engine, tokenizer, args, replay_buffer
         self.log, self.threshold = log_path(), threshold()
         self.tree_ids = overlay.tree_ids() if self.log else None  # now, while the files are those that were imported
         self.group, self.before, self.step, self.bundles = [], None, 0, 0
 
-    def keep(self, experience, action_log_probs: torch.Tensor, loss: torch.Tensor, kl_ctl: float, step: int) -> None:
+    def keep(
+        self, experience: "Experience", action_log_probs: torch.Tensor, loss: torch.Tensor, kl_ctl: float, step: int
+    ) -> None:
         """Hold references to one micro-batch of the current accumulation group.
 
         Args:
@@ -149,7 +166,7 @@ def threshold() -> float:
     return value
 
 
-def gather_before(engine, before: torch.Tensor) -> dict[str, torch.Tensor]:
+def gather_before(engine: "DeepSpeedEngine", before: torch.Tensor) -> dict[str, torch.Tensor]:
     """The adapter whose local parts are concatenated in `before`, as whole CPU tensors by name. Call on every rank.
 
     One all-gather of the kept copy; nothing that DeepSpeed holds is touched. `GatheredParameters` would not do: it
@@ -192,7 +209,12 @@ def _to_cpu(experience, action_log_probs, loss, values) -> tuple[dict[str, torch
     }
 
 
-def write_bundle(directory: Path, micros: list[dict[str, torch.Tensor]], facts: dict, save_adapter=None) -> None:
+def write_bundle(
+    directory: Path,
+    micros: list[dict[str, torch.Tensor]],
+    facts: dict,
+    save_adapter: Callable[[Path], None] | None = None,
+) -> None:
     """Write `batch.safetensors`, `spike.json` and, with `save_adapter`, `adapter/`; whole or not at all.
 
     All is written in a hidden sibling folder that is then renamed. A bundle of the same step from before a resume is
@@ -213,7 +235,7 @@ def write_bundle(directory: Path, micros: list[dict[str, torch.Tensor]], facts: 
     staging.rename(directory)
 
 
-def plain_args(args) -> dict:
+def plain_args(args: Namespace) -> dict:
     """The options of the run that JSON can hold, without those that may carry an address or a key."""
     kinds = (type(None), bool, int, float, str, list, tuple)
     kept = {k: v for k, v in vars(args).items() if isinstance(v, kinds) and not k.startswith(PRIVATE_ARGS)}

@@ -5,12 +5,18 @@ kept, about 2 MB a quantity for 128 samples of 4,096 tokens, and reduced once a 
 """
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from rft.hooks.grad_norm import grad_norm
 from rft.hooks.loss import LOG_RATIO_BOUND
+
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
+    from openrlhf.models import PolicyLoss
+    from openrlhf.trainer.ppo_utils.experience_maker import Experience
 
 
 class StepMetrics:
@@ -22,7 +28,15 @@ class StepMetrics:
         self.grad_norms: list[float] = []
         self.optimizer_steps = 0
 
-    def add(self, engine, loss_fn, experience, new_log_probs, old_log_probs, entropy) -> None:
+    def add(
+        self,
+        engine: "DeepSpeedEngine",
+        loss_fn: "PolicyLoss",
+        experience: "Experience",
+        new_log_probs: torch.Tensor,
+        old_log_probs: torch.Tensor,
+        entropy: torch.Tensor | None,
+    ) -> None:
         """Keep a micro-batch's action tokens; call between the loss and the backward pass.
 
         Args:
@@ -47,7 +61,7 @@ class StepMetrics:
         if loss_fn.log_ratio_raw_max is not None:
             self.log_ratio_raw_max.append(loss_fn.log_ratio_raw_max)
 
-    def add_grad_norm(self, engine) -> None:
+    def add_grad_norm(self, engine: "DeepSpeedEngine") -> None:
         """Keep the gradient's norm before clipping, if `engine` has made an optimizer step since `add`."""
         if engine.global_steps > self.optimizer_steps:
             self.grad_norms.append(grad_norm(engine))

@@ -3,13 +3,17 @@
 import argparse
 
 from rft.options import remote_code
-from rft.options.loss import require_on_policy, require_sound_loss, require_static_batches
-from rft.options.refusals import REFUSALS, refuse_unsound_attention, require_stoppable
-from rft.record.eval_names import dataset_names
+from rft.options.refusals import hub_model_type, model_type, refuse, require_sinks
+from rft.options.unknown import explain
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add our options, each with upstream's behaviour as its default unless its help says otherwise."""
+    """Add our options, each with upstream's behaviour as its default unless its help says otherwise.
+
+    From here on an option must be written out: what argparse would take for an abbreviation is refused.
+    """
+    parser.allow_abbrev = False
+    parser.error = lambda message: parser.exit(2, f"error: {explain(parser, message)}\n")
     parser.set_defaults(vllm_is_truncated_threshold=None)  # upstream's pair, refused where it is given
     group = parser.add_argument_group("rft")
     group.add_argument("--offload", action="store_true", help="keep ZeRO-3's parameter partitions in host memory")
@@ -86,17 +90,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Exit with one message where the options ask for something unsound."""
+    """Exit with one message where the options ask for something unsound: `refuse`, as in preflight and launcher."""
     remote_code.settle(args.trust_remote_code)
     try:
-        remote_code.refuse(args)  # first: what follows loads the model's config
-        for refuse in REFUSALS:
-            refuse(args)
-        require_on_policy(args)
-        require_static_batches(args)
-        require_sound_loss(args)
-        refuse_unsound_attention(args)
-        require_stoppable(args)
-        dataset_names(args.eval_dataset or "")
+        refuse(args)
+        if model_type(args.pretrain) is None:  # no directory: a name of the hub, which transformers knows how to find
+            require_sinks(args, hub_model_type(args.pretrain))
     except ValueError as refusal:
         raise SystemExit(f"error: {refusal}") from None

@@ -1,29 +1,59 @@
-"""Read a training command with the trainer's own parser, taken from the installed source without importing the stack.
+"""The one reading of a training command, with the trainer's own options; the last of an option counts.
 
-Building the parser the usual way means to import torch, Ray and vLLM, about 20 s; its source takes milliseconds, and
-it cannot be out of date.
+Building the trainer's parser the usual way means to import torch, Ray and vLLM, about 20 s. Here its `add_argument`
+statements are taken from the installed source, which takes milliseconds and cannot be out of date. On a machine without
+OpenRLHF (a laptop that looks at a run, a fresh clone before its set-up) they come from a copy, `openrlhf_options.txt`,
+which a test holds equal to the installed ones.
+
+    python -m rft.options.command python -m openrlhf.cli.train_ppo_ray --option value …
+
+prints what launch/pipeline.sh reads: name and value of every option in turn, each with a NUL byte behind it. Exit
+status 2 and one message where the trainer would refuse the command.
 """
 
 import argparse
 import ast
+import functools
 import importlib.util
+import os
+import re
+import sys
 from datetime import datetime
 from pathlib import Path
+from typing import NoReturn
 
 from rft import options
-from rft.options import remote_code
-from rft.options.loss import require_sound_loss
-from rft.options.refusals import REFUSALS, require_stoppable
-from rft.record.eval_names import dataset_names
+from rft.options.loss import needs_own_model
+from rft.options.refusals import refuse
+from rft.options.unknown import MODULE, explain
 
-MODULE = "openrlhf.cli.train_ppo_ray"
+COPY = Path(__file__).with_name("openrlhf_options.txt")  # of 0.9.3, patched; a statement a line, without help
+
+
+def main() -> int:
+    try:
+        args = parse(sys.argv[1:])
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    fields = vars(args) | {"gpus": gpus_wanted(args)}
+    for name, value in fields.items():
+        sys.stdout.buffer.write(os.fsencode(f"{name}\0{as_text(value)}\0"))
+    return 0
+
+
+def as_text(value: object) -> str:
+    """A value for a shell: a flag is 1 or empty, words have blanks between them, nothing is empty."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return "" if value is None or value is False else "1" if value is True else str(value)
 
 
 def parse(command: list[str]) -> argparse.Namespace:
-    """The options of an OpenRLHF command, defaults filled in, and settled as the trainer settles them before it starts.
+    """The options of a command that is to be trained with, defaults filled in, settled as the trainer settles them.
 
     Args:
-        command: the whole line, `… -m openrlhf.cli.train_ppo_ray --option value …`; the last of an option counts.
+        command: the whole line, `… -m openrlhf.cli.train_ppo_ray --option value …`.
 
     Raises:
         ValueError: another command, or options that the trainer would refuse, with its own message.
@@ -31,59 +61,95 @@ def parse(command: list[str]) -> argparse.Namespace:
     if MODULE not in command:
         found = " ".join(command[:4]) or "nothing"
         raise ValueError(f"command: found {found!r}, wanted … -m {MODULE} --option value …; pass it after --")
-    args = trainer_parser().parse_args(command[command.index(MODULE) + 1 :])
-    return settle(args)
+    args = settle(trainer_parser().parse_args(words_of(command)))
+    refuse(args)
+    return args
+
+
+def recorded(command: list[str]) -> argparse.Namespace:
+    """The options of the command of a run (`run.json`), defaults filled in: what today's trainer no longer knows, or
+    would refuse, may be among them. Of an empty command, or another one, the defaults.
+
+    Raises:
+        ValueError: a value that is of another type than its option's.
+    """
+    parser = trainer_parser()
+    for action in parser._actions:
+        action.choices = None
+    return parser.parse_known_args(words_of(command))[0]
+
+
+def given(command: list[str]) -> dict[str, list[str]]:
+    """The words of each option that a command gives, by name, the last of a name; none behind a flag.
+
+    Options that the trainer does not know, as older runs have them, take every word up to the next option; they come
+    last.
+    """
+    known, rest = _reader().parse_known_args(words_of(command))
+    found, name = vars(known), None
+    for word in rest:
+        if re.match(r"--[A-Za-z]", word):
+            name, separator, value = word[2:].partition("=")
+            found[name] = [value] if separator else []
+        elif name is not None:
+            found[name].append(word)
+    return found
+
+
+@functools.cache
+def _reader() -> argparse.ArgumentParser:
+    """Of the trainer's options, each with any number of words, as they are, and none where it is not given."""
+    reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for action in trainer_parser()._actions:
+        reader.add_argument(*action.option_strings, dest=action.dest, nargs="*", default=argparse.SUPPRESS)
+    return reader
+
+
+def words_of(command: list[str]) -> list[str]:
+    """What stands behind the trainer's name."""
+    return command[command.index(MODULE) + 1 :] if MODULE in command else []
 
 
 def trainer_parser() -> argparse.ArgumentParser:
-    """The parser of the installed trainer, patched or not, with our options; ValueError instead of an exit.
-
-    Raises:
-        ValueError: OpenRLHF is not installed.
-    """
-    parser = Parser(prog=MODULE, add_help=False)
-    names = {"parser": parser, "argparse": argparse, "datetime": datetime}
-    tree = ast.parse(trainer_source().read_text())
-    main = next(node for node in tree.body if isinstance(node, ast.If))
-    execute([node for node in main.body if is_add_argument(node)], names)
+    """The parser of the trainer with our options; it raises ValueError instead of ending the process."""
+    parser = argparse.ArgumentParser(prog=MODULE, add_help=False)
+    exec(_compiled(), {"parser": parser, "datetime": datetime})
     options.add(parser)
+    parser.error = functools.partial(_fail, parser)
     return parser
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        raise ValueError(f"command: {message}; python -m {MODULE} --help lists the options")
+def _fail(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    raise ValueError(explain(parser, message))
 
 
-def trainer_source() -> Path:
+@functools.cache
+def _compiled():
+    source = installed_source()
+    text = COPY.read_text(encoding="utf-8") if source is None else "\n".join(statements(source))
+    return compile(text, MODULE, "exec")
+
+
+def installed_source() -> Path | None:
+    """The installed trainer's file, patched or not; None where OpenRLHF is not installed."""
     spec = importlib.util.find_spec(MODULE.partition(".")[0])
-    if spec is None:
-        raise ValueError("found no openrlhf; wanted it installed; bash launch/train_grpo_tiny.sh installs everything")
-    return Path(spec.submodule_search_locations[0], "cli", "train_ppo_ray.py")
+    return None if spec is None else Path(spec.submodule_search_locations[0], "cli", "train_ppo_ray.py")
 
 
-def is_add_argument(node: ast.stmt) -> bool:
-    call = getattr(node, "value", None)
-    return isinstance(call, ast.Call) and ast.unparse(call.func) == "parser.add_argument"
-
-
-def execute(nodes: list[ast.stmt], names: dict) -> None:
-    """Run some statements of a module, alone, with `names` as its globals."""
-    exec(compile(ast.Module(nodes, []), MODULE, "exec"), names)
+def statements(source: Path) -> list[str]:
+    """The `parser.add_argument(…)` statements of the trainer's main block, in order."""
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    main = next(node for node in tree.body if isinstance(node, ast.If))
+    calls = [getattr(node, "value", None) for node in main.body]
+    return [
+        ast.unparse(call)
+        for call in calls
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "parser.add_argument"
+    ]
 
 
 def settle(args: argparse.Namespace) -> argparse.Namespace:
-    """What the trainer's main sets after parsing, as far as checks depend on it (openrlhf/cli/train_ppo_ray.py).
-
-    Raises:
-        ValueError: what `rft.options.check` refuses and no other check looks at.
-    """
-    remote_code.refuse(args)
-    require_stoppable(args)
-    require_sound_loss(args)
-    dataset_names(args.eval_dataset or "")
-    for refuse in REFUSALS:
-        refuse(args)
+    """What the trainer's main sets after parsing, as far as checks depend on it (openrlhf/cli/train_ppo_ray.py)."""
     if args.agent_func_path:
         args.remote_rm_url = "agent"
     if args.advantage_estimator != "gae":
@@ -96,5 +162,24 @@ def settle(args: argparse.Namespace) -> argparse.Namespace:
         args.attn_implementation = "flash_attention_2"
     args.actors = args.actor_num_nodes * args.actor_num_gpus_per_node
     args.engines = args.vllm_num_engines or 0
-    args.own_reference = args.init_kl_coef > 0 and (args.lora_rank == 0 or args.separate_reference_model)
+    args.own_reference = args.init_kl_coef > 0 and needs_own_model(args)
     return args
+
+
+def gpus_wanted(args: argparse.Namespace) -> int:
+    """GPUs (Ray's, logical on a CPU) of all roles together, as the trainer's placement groups ask for them."""
+    shared = args.colocate_all_models
+    total = args.actors
+    if not (shared and not args.async_train):
+        total += args.engines * args.vllm_tensor_parallel_size
+    if args.own_reference and not (shared or args.colocate_actor_ref):
+        total += args.ref_num_nodes * args.ref_num_gpus_per_node
+    reward = 0 if args.remote_rm_url else args.reward_num_nodes * args.reward_num_gpus_per_node
+    critic = args.critic_num_nodes * args.critic_num_gpus_per_node if args.critic_pretrain else 0
+    if not shared:
+        total += max(reward, critic) if critic and args.colocate_critic_reward else reward + critic
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,12 +2,19 @@
 
 # The corrections for rollouts of another policy, with their usual bounds: the cap C, or IcePop's [α, β].
 CORRECTIONS = {"tis": [2.0], "token-mis": [2.0], "seq-mis": [2.0], "icepop": [0.5, 5.0]}
+# Estimators whose baseline is the mean of a prompt's samples.
+GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 
 
 def correction_bounds(args) -> tuple[float, float]:
     """Low and high of `--vllm_is_correction_type`, from `--vllm_is_bounds` or the usual ones; low is 0 for a cap."""
     bounds = CORRECTIONS[args.vllm_is_correction_type] if args.vllm_is_bounds is None else args.vllm_is_bounds
     return (bounds[0] if len(bounds) == 2 else 0.0, bounds[-1])
+
+
+def needs_own_model(args) -> bool:
+    """Whether `--init_kl_coef` needs a model beside the actor; with LoRA the actor without its adapter will do."""
+    return args.lora_rank == 0 or args.separate_reference_model
 
 
 def require_sound_loss(args) -> None:
@@ -70,14 +77,14 @@ def require_correction(args) -> None:
 
 
 def require_group(args) -> None:
-    """Refuse `dr_grpo` with groups of one, which are their own baseline; OpenRLHF asserts it for the others.
+    """Refuse groups of one, which are their own baseline (OpenRLHF asserts it for its own estimators).
 
     Raises:
         ValueError: see above.
     """
-    if args.advantage_estimator == "dr_grpo" and args.n_samples_per_prompt < 2:
+    if args.advantage_estimator in GROUPED and args.n_samples_per_prompt < 2:
         raise ValueError(
-            "--advantage_estimator dr_grpo with one sample a prompt: no advantage at all\n"
+            f"--advantage_estimator {args.advantage_estimator} with one sample a prompt: no advantage at all\n"
             f"  found:  --n_samples_per_prompt {args.n_samples_per_prompt}\n  wanted: 2 or more\n"
             "  repair: --n_samples_per_prompt 8"
         )

@@ -5,7 +5,8 @@ import json
 import re
 from pathlib import Path
 
-MODULE = "openrlhf.cli.train_ppo_ray"
+from rft.options.command import given
+
 PRIVATE = re.compile(r"(wandb|token|secret|password|api_?key)", re.IGNORECASE)
 
 
@@ -29,18 +30,18 @@ def options(command: list[str]) -> dict[str, str]:
     Args:
         command: `PYTHON -m openrlhf.cli.train_ppo_ray --option value …`, with anything before it.
     """
-    return {name: " ".join(words) or "on" for name, words in _words(command).items()}
+    return {name: _text(words) for name, words in given(command).items()}
 
 
 def shown_options(command: list[str], run_dir: Path) -> dict[str, str]:
     """`options` as a page or a log may show them, and two runs may be compared: paths relative, keys hidden."""
     shown = {}
-    for name, words in _words(command).items():
+    for name, words in given(command).items():
         value = " ".join(words)
         if (value and PRIVATE.search(name)) or (name == "remote_rm_url" and "://" in value):
             shown[name] = f"hidden ({hashlib.sha256(value.encode()).hexdigest()[:6]})"  # still tells two values apart
         else:
-            shown[name] = " ".join(shortened(word, command, run_dir) for word in words) or "on"
+            shown[name] = _text([shortened(word, command, run_dir) for word in words])
     return shown
 
 
@@ -59,17 +60,6 @@ def shortened(path: str, command: list[str], run_dir: Path) -> str:
     return path.removeprefix(interpreter.split("/.venv/")[0] + "/") if interpreter else path
 
 
-def _words(command: list[str]) -> dict[str, list[str]]:
-    found, name = {}, None
-    for word in command[command.index(MODULE) + 1 :] if MODULE in command else []:
-        if re.match(r"--[A-Za-z]", word):
-            name, separator, value = word[2:].partition("=")
-            found[name] = [value] if separator else []
-        elif name is not None:
-            found[name].append(word)
-    return found
-
-
 def differences(there: dict[str, str], here: dict[str, str]) -> list[tuple[str, str | None, str | None]]:
     """(option, value there, value here) of every option that differs, by name; None where it is not given.
 
@@ -82,6 +72,10 @@ def differences(there: dict[str, str], here: dict[str, str]) -> list[tuple[str, 
 def comparable(value: str | None) -> list | None:
     """The words of a value, numbers as such."""
     return None if value is None else [_number(word) for word in value.split(" ")]
+
+
+def _text(words: list[str]) -> str:
+    return " ".join(words) if words else "on"
 
 
 def _number(word: str) -> float | str:

@@ -1,6 +1,13 @@
-"""Options that do not go together, refused by trainer and preflight before Ray starts. Standard library only."""
+"""Options that do not go together, refused by trainer, preflight and launcher before Ray starts.
 
-from rft.options import remote_code
+Standard library only, but for models of the hub, which only the trainer looks up.
+"""
+
+import json
+from pathlib import Path
+
+from rft.options import loss, remote_code
+from rft.record.eval_names import dataset_names
 from rft.rules.judge import chosen
 
 NO_SINKS = ("flash_attention_2", "flash_attention_3", "sdpa")
@@ -79,19 +86,27 @@ def require_stoppable(args) -> None:
         )
 
 
-def refuse_unsound_attention(args) -> None:
+def require_sound_attention(args) -> None:
+    """`require_sinks` for a checkpoint directory; others are looked up by the trainer only.
+
+    Raises:
+        ValueError: see `require_sinks`.
+    """
+    require_sinks(args, model_type(args.pretrain))
+
+
+def require_sinks(args, kind: str | None) -> None:
     """Refuse to train gpt-oss with an attention that leaves its sinks out, or with packed samples, which need one.
 
     FlashAttention 2 has no sinks (Dao-AILab #1797): the model would be another one, without an error.
 
+    Args:
+        kind: `model_type` of the model's config.
+
     Raises:
         ValueError: the options of this run, what is wanted, and how to get there.
     """
-    from transformers import AutoConfig
-
-    if AutoConfig.from_pretrained(args.pretrain, trust_remote_code=remote_code.trusted()).model_type != "gpt_oss":
-        return
-    if args.packing_samples or args.attn_implementation in NO_SINKS:
+    if kind == "gpt_oss" and (args.packing_samples or args.attn_implementation in NO_SINKS):
         raise ValueError(
             "gpt-oss cannot be trained like this: the attention would leave out its sinks\n"
             f"  found:  --attn_implementation {args.attn_implementation}, packing_samples {args.packing_samples}\n"
@@ -101,4 +116,48 @@ def refuse_unsound_attention(args) -> None:
         )
 
 
-REFUSALS = (require_correction, require_no_average_of_adapters, require_servable_targets)
+def model_type(checkpoint: str | None) -> str | None:
+    """`model_type` in the config of a checkpoint directory; None where there is none to be read."""
+    try:
+        return json.loads(Path(checkpoint or "", "config.json").read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError):
+        return None  # whoever loads the file says what is wrong with it
+
+
+def hub_model_type(name: str) -> str:
+    """`model_type` of a model of the hub."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(name, trust_remote_code=remote_code.trusted()).model_type
+
+
+def require_names_of_sets(args) -> None:
+    """Refuse sets of `--eval_dataset` whose numbers would have one name. Raises ValueError."""
+    dataset_names(args.eval_dataset or "")
+
+
+REFUSALS = (
+    remote_code.refuse,
+    require_correction,
+    require_no_average_of_adapters,
+    require_servable_targets,
+    loss.require_on_policy,
+    loss.require_static_batches,
+    loss.require_sound_loss,
+    require_sound_attention,
+    require_stoppable,
+    require_names_of_sets,
+)
+
+
+def refuse(args) -> None:
+    """Everything that the trainer refuses to train with, the same for preflight and launcher.
+
+    Args:
+        args: options as the trainer's main has settled them (`rft.options.command.settle`).
+
+    Raises:
+        ValueError: the first of `REFUSALS` that applies.
+    """
+    for require in REFUSALS:
+        require(args)

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from argparse import Namespace
 
 from .commands import REPOSITORY, expected
 from .errors import NOT_WANTED, OK, REFUSED, OverlayError
@@ -16,7 +17,7 @@ from .target import find_python, is_running
 TIMEOUT_SECONDS = 120
 
 
-def verify_nodes(arguments) -> int:
+def verify_nodes(arguments: Namespace) -> int:
     """Print node, package, tree_id; exit 1 when a node is not APPLIED or differs from another or from --expect."""
     python = find_python(arguments.python, REPOSITORY)
     if not is_running(python):

@@ -45,7 +45,7 @@ def _provides(entry, folder, import_name):
     return os.path.isfile(record) and "\n" + import_name + "/__init__.py," in "\n" + _read(record)
 
 
-def examine(wanted, paths):
+def examine(wanted: dict, paths: list) -> dict:
     """Look up packages on `paths` in import order.
 
     wanted: import name -> distribution names that may provide it; none: whichever lists the package in its RECORD.
@@ -80,7 +80,7 @@ def examine(wanted, paths):
     return result
 
 
-def report(wanted, paths):
+def report(wanted: dict, paths: list) -> dict:
     """`examine` plus the facts about the running interpreter."""
     return {
         "prefix": sys.prefix,

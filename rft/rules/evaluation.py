@@ -22,7 +22,7 @@ def noise(value: float, problems: float | None, errors: float = NOISE) -> float:
     return errors * share_error(value, problems) if problems else 0.0
 
 
-def ood_decline(training, evaluations, facts) -> Verdict | None:
+def ood_decline(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """The OOD probe fell in two consecutive evaluations (docs/sources.md): `bad` where that is more than noise.
 
     Three values fall in a row by pure chance in one case of six, which over a run is nearly sure to happen. More than
@@ -48,7 +48,7 @@ def ood_decline(training, evaluations, facts) -> Verdict | None:
     return graded(falling and meant, falling, reason, numbers, change)
 
 
-def divergence(training, evaluations, facts) -> Verdict | None:
+def divergence(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Training correctness rises while the probe is flat or falls: overfitting, or a reward that is gamed."""
     found = probe(evaluations)
     name = "correctness" if column(training, "correctness") else "reward_mean"
@@ -66,7 +66,7 @@ def divergence(training, evaluations, facts) -> Verdict | None:
     return graded(rising and gain < -allowed, rising and (fell or still), reason, numbers, change)
 
 
-def below_base(training, evaluations, facts) -> Verdict | None:
+def below_base(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """The policy answers fewer held-out problems than the base model did, at step 0."""
     found = probe(evaluations)
     if not found or found[1][0] != 0 or len(found[2]) < 2:

@@ -13,7 +13,7 @@ SPARSE = 0.05  # solve rate below which the reward is too sparse: docs/sources.m
 FLAT_STEPS = 20
 
 
-def zero_reward(training, evaluations, facts) -> Verdict | None:
+def zero_reward(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """No sample is right, from the start or for long: broken data, labels or reward, or problems far too hard."""
     largest = latest(training, "reward_max", SMOKE) or latest(training, "reward_mean", SMOKE)
     means = latest(training, "reward_mean", SMOKE) or latest(training, "reward", SMOKE)
@@ -28,7 +28,7 @@ def zero_reward(training, evaluations, facts) -> Verdict | None:
     return graded(bad, mean(means) < SPARSE, reason, {"reward_max": largest, "reward_mean": means}, change)
 
 
-def full_reward(training, evaluations, facts) -> Verdict | None:
+def full_reward(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Every sample is right, from the start or for long: problems too easy, or a reward that always says yes."""
     smallest = latest(training, "reward_min", SMOKE) or latest(training, "reward_mean", SMOKE)
     means = latest(training, "reward_mean", SMOKE) or latest(training, "reward", SMOKE)
@@ -41,7 +41,7 @@ def full_reward(training, evaluations, facts) -> Verdict | None:
     return graded(bad, high, reason, {"reward_min": smallest, "reward_mean": means}, change)
 
 
-def no_signal(training, evaluations, facts) -> Verdict | None:
+def no_signal(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Groups whose rewards are all equal have no advantage; above 70% most of the rollouts are wasted."""
     shares = latest(training, "group_zero_variance_share", SMOKE)
     if not shares:
@@ -76,7 +76,7 @@ def _groups(training: list[dict]) -> float:
     return sum(column(training, "group_count"))
 
 
-def advantage(training, evaluations, facts) -> Verdict | None:
+def advantage(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Advantages without spread though rewards differ within groups: a bug, or the wrong estimator."""
     spreads = latest(training[1:], "advantage_std", SUSTAINED)
     shares = latest(training[1:], "group_zero_variance_share", SUSTAINED)
@@ -88,7 +88,7 @@ def advantage(training, evaluations, facts) -> Verdict | None:
     return graded(bad, False, reason, {"last": spreads}, change)
 
 
-def boxed_format(training, evaluations, facts) -> Verdict | None:
+def boxed_format(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Responses without `\\boxed{}`: below 90% is a warning, below one half the format is lost (docs/sources.md)."""
     values = column(training, "has_boxed")
     if not values:
@@ -102,7 +102,7 @@ def boxed_format(training, evaluations, facts) -> Verdict | None:
     return graded(bad, last < low or falling, reason, {"last": last, "first": first}, change)
 
 
-def truncation(training, evaluations, facts) -> Verdict | None:
+def truncation(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Responses cut at the length limit: above one half raise the limit, above 80% the model rambles."""
     name = "truncated" if column(training, "truncated") else "response_clip_ratio"
     values = column(training, name)
@@ -115,7 +115,7 @@ def truncation(training, evaluations, facts) -> Verdict | None:
     return graded(bad, mean(last) > HEALTHY["truncated"].high, reason, {name: last}, change)
 
 
-def length_collapse(training, evaluations, facts) -> Verdict | None:
+def length_collapse(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """A sharp drop of the response length; harmless only where the reward rises with it."""
     lengths, rewards = trend(training, "response_length", SUSTAINED), trend(training, "reward", SUSTAINED)
     if not lengths:
@@ -128,7 +128,7 @@ def length_collapse(training, evaluations, facts) -> Verdict | None:
     return graded(last < 0.5 * first and not better, last < 0.7 * first, reason, numbers, change)
 
 
-def reward_hacking(training, evaluations, facts) -> Verdict | None:
+def reward_hacking(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Samples with a high reward and a wrong answer: impossible with exact match, so the reward is being gamed."""
     values = column(training, "high_reward_but_wrong")
     if not values:
@@ -140,7 +140,7 @@ def reward_hacking(training, evaluations, facts) -> Verdict | None:
     return graded(growing, max(last) > 0, reason, {"last": last}, change)
 
 
-def grader(training, evaluations, facts) -> Verdict | None:
+def grader(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """The lenient grader accepts what the strict one refuses: right answers go unrewarded."""
     values = column(training, "lenient_disagreement")
     if not values:
@@ -151,7 +151,7 @@ def grader(training, evaluations, facts) -> Verdict | None:
     return graded(False, mean(last) > HEALTHY["lenient_disagreement"].high, reason, {"last": last}, change)
 
 
-def flat(training, evaluations, facts) -> Verdict | None:
+def flat(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """No progress in twenty steps or more: reward as at first, little KL, stable entropy."""
     if len(training) < FLAT_STEPS:
         return None

@@ -22,7 +22,7 @@ SPIKE_CHANGE = (
 LOUD = 0.5
 
 
-def not_finite(training, evaluations, facts) -> Verdict | None:
+def not_finite(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """A loss, gradient norm or reward that is NaN or infinite, written as null: Adam's moments are lost from there."""
     names = ("policy_loss", "grad_norm", "grad_norm_max", "reward", "kl", "ppo_kl")
     if not any(name in record for record in training for name in names):
@@ -34,7 +34,7 @@ def not_finite(training, evaluations, facts) -> Verdict | None:
     return graded(bool(broken), False, reason, numbers, change)
 
 
-def frozen_weights(training, evaluations, facts) -> Verdict | None:
+def frozen_weights(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Nothing is trained: no gradient, no learning rate, no update, or a synced adapter that never differs.
 
     Steps whose groups are all without variance have no gradient rightly; `no_signal` speaks of those.
@@ -62,7 +62,7 @@ def frozen_weights(training, evaluations, facts) -> Verdict | None:
     return graded(bool(dead), False, words, {name: signs[name] for name in dead or signs}, change)
 
 
-def dropped_sync(training, evaluations, facts) -> Verdict | None:
+def dropped_sync(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """The sync changed weights, and the engine went on with older ones.
 
     A step's canary and `adapter_version` speak of the adapter that the step before has sent. Asynchronous training
@@ -98,7 +98,7 @@ def _visible(step: dict) -> bool:
     return (step.get("sync_kept_share") or 0) >= 0.5
 
 
-def gradient(training, evaluations, facts) -> Verdict | None:
+def gradient(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Gradient norms far beyond the first step's, or above 100, for several steps: the learning rate is too high."""
     norms = column(training, "grad_norm")
     if not norms:
@@ -116,7 +116,7 @@ def gradient(training, evaluations, facts) -> Verdict | None:
     return graded(bad or beyond, high, reason, numbers, f"{LOWER_LR}, or lengthen --lr_warmup_ratio")
 
 
-def mismatch(training, evaluations, facts) -> Verdict | None:
+def mismatch(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Trainer and engine drift apart: their mean difference on a sampled token against that of the first step."""
     values = column(training, "mismatch_abs_mean")
     if not values:
@@ -134,7 +134,7 @@ def mismatch(training, evaluations, facts) -> Verdict | None:
     return graded(bad, warn, reason, numbers, change)
 
 
-def mismatch_level(training, evaluations, facts) -> Verdict | None:
+def mismatch_level(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Trainer and engine are far apart, since the first step perhaps: they compute different models."""
     last = latest(training, "mismatch_abs_mean", SUSTAINED)
     if not last:
@@ -149,7 +149,7 @@ def mismatch_level(training, evaluations, facts) -> Verdict | None:
     return graded(min(last) > MISMATCH_LEVEL_BAD, min(last) > usual, reason, numbers, change)
 
 
-def clipping(training, evaluations, facts) -> Verdict | None:
+def clipping(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """More than 40% of the tokens clipped: updates are too large (smoke-test table)."""
     last = column(training, "ppo_clip_ratio")[-SUSTAINED:]
     if not last:
@@ -160,7 +160,7 @@ def clipping(training, evaluations, facts) -> Verdict | None:
     return graded(bad, any(high), f"clipped shares {_list(last)}", {"last": last}, change)
 
 
-def ratio_tails(training, evaluations, facts) -> Verdict | None:
+def ratio_tails(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Tokens whose probability moved by orders of magnitude within an update (docs/sources.md, "Its metric list")."""
     names = ("log_ratio_raw_max", "ratio_max", "log_ratio_abs_p99")
     found = {name: values[-10:] for name in names if (values := column(training, name))}
@@ -172,7 +172,7 @@ def ratio_tails(training, evaluations, facts) -> Verdict | None:
     return graded(False, bool(over), reason, numbers, SPIKE_CHANGE)
 
 
-def spikes(training, evaluations, facts) -> Verdict | None:
+def spikes(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Steps with a gradient norm above 50; worse where the largest of ten steps keeps growing (docs/sources.md)."""
     key = "grad_norm_max" if any(r.get("grad_norm_max") is not None for r in training) else "grad_norm"
     norms = column(training, key)
@@ -187,7 +187,7 @@ def spikes(training, evaluations, facts) -> Verdict | None:
     return graded(growing, bool(steps), reason, {"steps": steps[-20:], "max_per_decade": decades}, SPIKE_CHANGE)
 
 
-def instability(training, evaluations, facts) -> Verdict | None:
+def instability(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """KL spikes, entropy that falls, correctness that worsens; two of the three are an unstable run (playbook)."""
     if len(training) < 10:
         return None
@@ -212,7 +212,7 @@ def instability(training, evaluations, facts) -> Verdict | None:
     return graded(len(signs) >= 2 and worse, bool(signs), reason, numbers, change)
 
 
-def entropy(training, evaluations, facts) -> Verdict | None:
+def entropy(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Entropy of the policy against that of the first steps: a collapse ends exploration, a burst ends sense.
 
     A bound in nats (1.0 in docs/sources.md) holds for one model; a share of the first steps' holds for any.
@@ -229,7 +229,7 @@ def entropy(training, evaluations, facts) -> Verdict | None:
     return graded(last < 0.1 * first, last < 0.3 * first, reason, {"first": first, "last": last}, change)
 
 
-def rounding(training, evaluations, facts) -> Verdict | None:
+def rounding(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """How much of the adapter's update shows in the outputs of the engine's layers; older runs measured its weights."""
     kept = column(training, "sync_output_kept_share") or column(training, "sync_kept_share")
     if not kept:
@@ -240,7 +240,7 @@ def rounding(training, evaluations, facts) -> Verdict | None:
     return graded(False, len(kept) > 5 and max(last) < low, f"kept shares {_list(last)}", {"last": last}, change)
 
 
-def disk(training, evaluations, facts) -> Verdict | None:
+def disk(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
     """Less room than 1 GiB or the next checkpoint where the run writes: a full disk loses the run, not only a file."""
     places = facts.get("disk")
     if not places:

@@ -9,9 +9,9 @@ healthy, 1 findings, 2 no run to diagnose.
 import argparse
 import json
 import sys
-from itertools import pairwise
 from pathlib import Path
 
+from rft.options.command import given
 from rft.record import disk
 from rft.record.names import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, read_jsonl
@@ -91,8 +91,8 @@ def lives(run: Path) -> bool:
 def written_places(run: Path, manifest: dict) -> list[dict]:
     """Free space where a run still writes, by the options of its command; its own directory where there is none."""
     words = [str(word) for word in manifest.get("command", [])]
-    options = dict(pairwise(words))  # the last of an option counts
-    paths = [Path(options.get(name, run)) for name in ("--ckpt_path", "--save_path")]
+    options = given(words)
+    paths = [Path((options.get(name) or [run])[0]) for name in ("ckpt_path", "save_path")]
     return disk.places(paths[0], [paths[1], run])
 
 

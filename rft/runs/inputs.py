@@ -3,12 +3,12 @@
 python -m rft.runs.inputs python -m openrlhf.cli.train_ppo_ray --pretrain … --prompt_data …
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
 from rft.checkpoint_check import require_gpt_oss
+from rft.options.command import parse
 
 
 def main() -> int:
@@ -21,13 +21,8 @@ def main() -> int:
 
 
 def check_command(command: list[str]) -> None:
-    """Raise ValueError for the first input of an OpenRLHF command that it could not use; the last of a flag counts."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("--pretrain", "--prompt_data", "--eval_dataset", "--remote_rm_url", "--label_key"):
-        parser.add_argument(flag)
-    parser.add_argument("--input_key", default="input")
-    parser.add_argument("--apply_chat_template", action="store_true")
-    args, _ = parser.parse_known_args(command)
+    """Raise ValueError for the first option of a training command, or input, that the trainer could not use."""
+    args = parse(command)
     if args.pretrain:
         require_gpt_oss(args.pretrain)
     names = f"{args.prompt_data or ''},{args.eval_dataset or ''}".split(",")  # each of the two may name several

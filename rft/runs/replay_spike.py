@@ -13,8 +13,14 @@ import socket
 import sys
 import types
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rft.runs.spike_bundle import Bundle, Row, compare, find_base, load_bundle
+
+if TYPE_CHECKING:
+    from openrlhf.trainer.ppo_utils.experience_maker import Experience
+    from peft import PeftModel
+    from torch import Tensor
 
 TOLERANCE = 0.02  # bf16 keeps 8 bits, and the order of summation differs between one rank and several
 
@@ -57,7 +63,9 @@ class Capture:
     def __init__(self) -> None:
         self.log_probs, self.losses = [], []
 
-    def keep(self, experience, action_log_probs, loss, kl_ctl, step) -> None:
+    def keep(
+        self, experience: "Experience", action_log_probs: "Tensor", loss: "Tensor", kl_ctl: float, step: int
+    ) -> None:
         self.log_probs.append(action_log_probs.detach().float().cpu())
         self.losses.append(loss.item())
 
@@ -108,7 +116,7 @@ def replay(bundle: Bundle, base: str) -> tuple[list, list[float], float]:
     return trainer.spikes.log_probs, losses, norm
 
 
-def build_trainer(bundle: Bundle, base: str, trainer_class):
+def build_trainer(bundle: Bundle, base: str, trainer_class: type):
     """The actor as training had it before the step, in OpenRLHF's trainer, with an optimizer of learning rate 0."""
     import torch
     from openrlhf.models import Actor
@@ -162,7 +170,7 @@ def build_trainer(bundle: Bundle, base: str, trainer_class):
     )
 
 
-def load_adapter(model, directory: Path) -> None:
+def load_adapter(model: "PeftModel", directory: Path) -> None:
     """Set the adapter of a PEFT model. Raises ValueError unless the file has exactly the model's adapter tensors."""
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
     from safetensors.torch import load_file

@@ -1,6 +1,7 @@
 """A vLLM engine in this process that serves exactly what the trainer's rollout engines serve."""
 
 import os
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,6 +10,9 @@ from rft.hooks.adapter_memory import AdapterMemory
 from rft.hooks.lora_manifest import accepted
 from rft.options import remote_code
 from rft.serving.adapters import read_adapter
+
+if TYPE_CHECKING:
+    from vllm import LLM
 
 # One process, so that nothing is started which a killed evaluation could leave behind.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -22,7 +26,7 @@ def open_engine(
     lora_rank: int = 0,
     lora_modules: list[str] | None = None,
     head_dtype: str = "float32",
-    **options,
+    **options: object,
 ):
     """A `vllm.LLM` over a base checkpoint, in bf16, with the trainer's worker extension.
 
@@ -54,13 +58,13 @@ def open_engine(
     )
 
 
-def serve_adapter(llm, path: str) -> list[dict]:
+def serve_adapter(llm: "LLM", path: str) -> list[dict]:
     """Serve a saved adapter on the engine's base through the trainer's own sync; return the workers' receipts."""
     manifest, buffer = read_adapter(path)
     return sync_engine(llm, manifest, buffer)
 
 
-def sync_engine(llm, manifest: dict, buffer: torch.Tensor) -> list[dict]:
+def sync_engine(llm: "LLM", manifest: dict, buffer: torch.Tensor) -> list[dict]:
     """Send one adapter to every worker of the engine and forget its cached prefixes; one receipt a rank."""
     memory = AdapterMemory()
     place = memory.write(buffer.view(torch.uint8).numpy())

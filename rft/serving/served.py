@@ -1,15 +1,19 @@
 """What an engine serves against what it should: adapted weights read back, and the merged model cut into shards."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
 from rft.hooks.lora_manifest import layer_matrices
 
+if TYPE_CHECKING:
+    from vllm.v1.worker.worker_base import WorkerBase
+
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
-def read_layer(worker, layer: int) -> dict[str, torch.Tensor]:
+def read_layer(worker: "WorkerBase", layer: int) -> dict[str, torch.Tensor]:
     """The attention weights of one decoder layer as a vLLM worker holds them, on the CPU.
 
     For `LLM.collective_rpc(read_layer, args=(layer,))`, which answers with one dict a rank; layer by layer, since the
@@ -19,7 +23,7 @@ def read_layer(worker, layer: int) -> dict[str, torch.Tensor]:
     return {name: getattr(attention, name).weight.detach().cpu() for name in ("qkv_proj", "o_proj")}
 
 
-def backends(worker) -> dict[str, str]:
+def backends(worker: "WorkerBase") -> dict[str, str]:
     """Which kernels a vLLM worker computes with: `device`, `attention`, and `mxfp4` where experts are quantised.
 
     For `LLM.collective_rpc(backends)`. Published scores differ by the mixture-of-experts backend (vLLM #29539).

@@ -1,4 +1,4 @@
-"""Run pytest in a shadow checkout, in a process forked from one that has imported what the shadow does not replace.
+"""Run pytest in a checkout, in a process forked from one that has imported what no shadow replaces.
 
 A probe takes a second and the imports before it ten; dozens of probes share them.
 """
@@ -7,18 +7,31 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ranks import fork_context, redirect_output
-from shadow import shadow_variables
+from shadow import shadow_variables, site_of
 
 from rft.overlay.commands import REPOSITORY
 
 
 def run_forked(place: Path, arguments: list[str], timeout: float) -> subprocess.CompletedProcess:
     """`pytest ARGUMENTS` with the OpenRLHF and the rft of the shadow at `place`, and the vLLM of this environment."""
-    output = place / "output"
-    process = fork_context().Process(target=_pytest_there, args=(place, arguments, output))
+    return _fork(_in_shadow, (place, arguments), shadow_variables(), place / "output", timeout)
+
+
+def run_forked_here(
+    arguments: list[str], environment: dict[str, str], output: Path, timeout: float
+) -> subprocess.CompletedProcess:
+    """`pytest ARGUMENTS` in this checkout; what it prints goes to the file `output`."""
+    return _fork(_in_checkout, (arguments,), os.environ | environment, output, timeout)
+
+
+def _fork(
+    function: Callable, arguments: tuple, environment: dict[str, str], output: Path, timeout: float
+) -> subprocess.CompletedProcess:
+    process = fork_context().Process(target=_with, args=(environment, output, function, *arguments))
     process.start()
     process.join(timeout)
     if process.exitcode is None:
@@ -27,30 +40,49 @@ def run_forked(place: Path, arguments: list[str], timeout: float) -> subprocess.
     return subprocess.CompletedProcess(arguments, process.exitcode, output.read_text(errors="replace"))
 
 
-def _pytest_there(place: Path, arguments: list[str], output: Path) -> None:
+def _with(environment: dict[str, str], output: Path, function: Callable, *arguments) -> None:
     redirect_output(output)
-    environment = shadow_variables()
-    os.environ.clear()
+    os.environ.clear()  # the server's, as it was when that began
     os.environ.update(environment)
-    os.chdir(place)
-    (site,) = place.glob(".venv/lib/*/site-packages")
-    tests = str(REPOSITORY / "tests")
+    function(*arguments)
+
+
+def _in_shadow(place: Path, arguments: list[str]) -> None:
+    own, tests = [str(place), str(site_of(place))], str(REPOSITORY / "tests")
     foreign = [path for path in sys.path if path in ("", str(REPOSITORY)) or path.startswith(tests)]
-    sys.path[:] = [str(place), str(site), *(path for path in sys.path if path not in foreign)]
+    sys.path[:] = [*own, *(path for path in sys.path if path not in foreign)]
     sys.executable = str(place / ".venv/bin/python")
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None) or ""
-        if name.split(".")[0] in ("rft", "openrlhf") or file.startswith(tests):
-            del sys.modules[name]
-    sys.path_importer_cache.clear()
+    _forget("rft", "openrlhf")
+    os.chdir(place)
 
     import openrlhf
-    import pytest
 
     import rft
 
     assert {Path(module.__file__).is_relative_to(place) for module in (openrlhf, rft)} == {True}
+    _pytest(arguments)
+
+
+def _in_checkout(arguments: list[str]) -> None:
+    _forget()
+    os.chdir(REPOSITORY)
+    _pytest(arguments)
+
+
+def _pytest(arguments: list[str]) -> None:
+    import pytest
+
     started = time.monotonic()
     status = pytest.main(arguments)
     print(f"{time.monotonic() - started:.1f} s")
     sys.exit(int(status))
+
+
+def _forget(*packages: str) -> None:
+    """Let the modules of these packages, and those of the tests, be imported anew."""
+    tests = str(REPOSITORY / "tests")
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if name.split(".")[0] in packages or file.startswith(tests):
+            del sys.modules[name]
+    sys.path_importer_cache.clear()

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from rft.overlay.diff import split_lines
@@ -122,13 +123,17 @@ def _faults(path: str, woven: Weave, out: set[str]) -> list[tuple[str, str | Non
     lines = woven.lines_without(out)
     if lines is None or not path.endswith(".py"):
         return []
-    options = ["--isolated", "--no-cache", "--ignore-noqa", "--select=F821", "--output-format=json"]
-    command = [str(Path(sys.executable).parent / "ruff"), "check", *options, "-"]
-    source = b"".join(line.text for line in lines)
-    done = subprocess.run(command, input=source, capture_output=True, check=False)
     found = []
-    for fault in json.loads(done.stdout):
+    for fault in _ruff(b"".join(line.text for line in lines)):
         row = min(fault["location"]["row"], len(lines)) - 1
         if lines[row].added or fault["code"] != "F821":
             found.append((fault["message"], lines[row].added))
     return found
+
+
+@cache
+def _ruff(source: bytes) -> list[dict]:
+    """Undefined names and syntax errors. Asked of every patch in turn, most files are as they were before."""
+    options = ["--isolated", "--no-cache", "--ignore-noqa", "--select=F821", "--output-format=json"]
+    command = [str(Path(sys.executable).parent / "ruff"), "check", *options, "-"]
+    return json.loads(subprocess.run(command, input=source, capture_output=True, check=False).stdout)

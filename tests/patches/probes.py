@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +24,10 @@ class Probe:
     test: str
 
     @property
+    def name(self) -> str:
+        return f"{self.package}/{self.patch}"
+
+    @property
     def label(self) -> str:
         return f"{self.patch.removesuffix('.patch')}-{self.test.split('::')[-1]}"
 
@@ -45,22 +47,12 @@ def collect(tests: list[str], report: Path) -> dict[str, dict]:
 
     Tests that pytest does not find are missing from the answer; `skipped` gives reasons that hold on this machine.
     """
-    here = Path(__file__).resolve().parent
-    environment = os.environ | {FACTS: str(report), "PYTHONPATH": str(here)}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        Path(__file__).stem,
-    ]
+    from forked import run_forked_here  # not where this module is pytest's plugin
+
     files = sorted({test.split("::")[0] for test in tests if (REPOSITORY / test.split("::")[0]).is_file()})
-    done = subprocess.run([*command, *files], cwd=REPOSITORY, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "-p", Path(__file__).stem]
+    done = run_forked_here([*options, *files], {FACTS: str(report)}, report.with_suffix(".out"), 600)
+    assert done.returncode == 0, done.stdout[-4000:]
     return json.loads(report.read_text())
 
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 from leave_out import Tree, leave_out
@@ -25,30 +26,60 @@ from rft.overlay.state import Inspection
 SKIPPED = ("runs", "*.egg-info", "shared")
 
 
+@cache
+def inspections() -> list[Inspection]:
+    return examine(sys.executable).inspections
+
+
 def make_shadow(place: Path, out: dict[str, set[str]]) -> tuple[Path, list[str]]:
     """Make the checkout in the new folder `place`, without the patches `out` (package folder -> file names).
 
     Returns:
         `place`, and the patches that had to be left out as well (`package/file`).
     """
-    inspections = examine(sys.executable).inspections
-    trees = {i.package.name: _tree(i, out.get(i.package.name, set())) for i in inspections}
     _copy_checkout(place)
-    for inspection in inspections:
-        _write_series(place / "patches" / inspection.package.name, inspection, trees[inspection.package.name])
-    _link_environment(place, inspections, {path: data for tree in trees.values() for path, data in tree.files.items()})
+    _link_environment(place)
+    also = change_shadow(place, out)
     _require_own_copies(place)
-    also = [f"{name}/{patch}" for name, tree in trees.items() for patch in tree.out - out.get(name, set())]
-    return place, sorted(also)
+    return place, also
 
 
-def _tree(inspection: Inspection, names: set[str]) -> Tree:
-    return leave_out(inspection.package, pristine_files(inspection), names)
+def change_shadow(place: Path, out: dict[str, set[str]]) -> list[str]:
+    """Let a shadow lack the patches `out`, and no others; returns what had to be left out as well."""
+    site, also = site_of(place), []
+    for inspection in inspections():
+        package = inspection.package
+        names = out.get(package.name, set())
+        tree = leave_out(package, pristine_files(inspection), names)
+        for path, data in tree.files.items():
+            _write(site / path, data)
+        _write_series(place / "patches" / package.name, inspection, tree)
+        also += [f"{package.name}/{patch}" for patch in tree.out - names]
+    return sorted(also)
+
+
+def site_of(place: Path) -> Path:
+    """The packages of a shadow."""
+    (site,) = place.glob(".venv/lib/*/site-packages")
+    return site
 
 
 def pristine_files(inspection: Inspection) -> dict[str, bytes | None]:
     package = inspection.package
     return {path: pristine_bytes(inspection, path, inspection.files[path]) for path in package.files}
+
+
+def _write(path: Path, data: bytes | None) -> None:
+    """The file, or none. Bytecode goes with what it was made of: Python tells two sources by second and size only."""
+    if data is None:
+        path.unlink(missing_ok=True)
+    elif path.is_file() and path.read_bytes() == data:
+        return
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    for cached in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+        cached.unlink()
 
 
 def _copy_checkout(place: Path) -> None:
@@ -70,7 +101,10 @@ def _write_series(folder: Path, inspection: Inspection, tree: Tree) -> None:
     package = inspection.package
     kept = {name: data for name, data in package.patches.items() if name not in tree.out}
     for name in tree.out:
-        (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)
+    for name, data in kept.items():
+        if not (folder / name).exists():
+            (folder / name).write_bytes(data)
     (folder / "series").write_text("".join(f"{name}\n" for name in kept))
     files = {
         path: {
@@ -84,36 +118,33 @@ def _write_series(folder: Path, inspection: Inspection, tree: Tree) -> None:
     (folder / "lock.json").write_bytes(dump(lock))
 
 
-def _link_environment(place: Path, inspections: list[Inspection], files: dict[str, bytes | None]) -> None:
-    """An environment that holds the patched packages only, in front of the site-packages of the one that runs.
+def _link_environment(place: Path) -> None:
+    """An environment that has room for the patched packages only, in front of the site-packages of the one that runs.
 
     All else keeps its path: extensions compiled at run time are cached for every environment of a user, and compiled
     again when their include path changes.
     """
     prefix, environment = Path(sys.prefix), place / ".venv"
-    (site,) = {inspection.install.root for inspection in inspections}
+    (site,) = {inspection.install.root for inspection in inspections()}
     own = environment / site.relative_to(prefix.resolve())
     (environment / "bin").mkdir(parents=True)  # a real folder: an environment is where its interpreter lies
     for entry in os.scandir(prefix / "bin"):
         (environment / "bin" / entry.name).symlink_to(entry.path)
     shutil.copy2(prefix / "pyvenv.cfg", environment / "pyvenv.cfg")
     own.mkdir(parents=True)
+    files = {path for inspection in inspections() for path in inspection.package.files}
     real = {str(parent) for path in files for parent in Path(path).parents}
-    for inspection in inspections:
+    for inspection in inspections():
         name, metadata = inspection.package.import_name, inspection.install.dist_info
         _link(site / name, own / name, name, real, files)
         shutil.copytree(site / metadata, own / metadata)  # copied: an `apply` here must not reach the original
-    for path, data in files.items():
-        if data is not None:
-            (own / path).parent.mkdir(parents=True, exist_ok=True)
-            (own / path).write_bytes(data)
     (own / "rft-shadow.pth").write_text(f"{place}\n{site}\n")
     # What the launcher compares before it would install anything.
     stamp = '. launch/common.sh; setup_fingerprint >"$STAMP"'
     subprocess.run(["bash", "-c", stamp, "setup"], cwd=place, env=shadow_variables() | {"RFT_STACK": "cpu"}, check=True)
 
 
-def _link(source: Path, target: Path, below: str, real: set[str], files: dict[str, bytes | None]) -> None:
+def _link(source: Path, target: Path, below: str, real: set[str], files: set[str]) -> None:
     """Mirror `source` in `target` by symlinks; folders in `real` are made, `files` are left out."""
     target.mkdir()
     for entry in os.scandir(source):
@@ -128,7 +159,7 @@ def _link(source: Path, target: Path, below: str, real: set[str], files: dict[st
             (target / entry.name).symlink_to(entry.path)
 
 
-def _link_bytecode(source: Path, target: Path, below: str, files: dict[str, bytes | None]) -> None:
+def _link_bytecode(source: Path, target: Path, below: str, files: set[str]) -> None:
     """The cached bytecode of a real folder, but for the modules that differ here: both would write to one file."""
     target.mkdir()
     for entry in source.iterdir():

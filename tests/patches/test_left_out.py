@@ -2,9 +2,9 @@
 
 It fails by an assertion, or with the very error that the patch keeps upstream from raising: a probe that dies of a name
 which another patch or a hook misses shows nothing. Each probe runs in a shadow checkout (see shadow.py). Probes that
-read a whole training run share one run, from which all their patches are left out at once. `-k PATCH` selects, and only
-what is selected is run. With the whole series in place the probes pass where they stand, in tests/patches and
-tests/stack.
+read a whole training run share one run, from which all their patches are left out at once, and those of `TOGETHER` an
+engine or two ranks. `-k PATCH` selects, and only what is selected is run. With the whole series in place the probes
+pass where they stand, in tests/patches and tests/stack.
 """
 
 import time
@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 from forked import run_forked
 from probes import RUN_FIXTURE, Outcome, Probe, all_probes, collect, read_outcomes
-from shadow import make_shadow, run_in_shadow
+from shadow import change_shadow, make_shadow, run_in_shadow
 
 PROBES = all_probes()
 SECONDS_PROBE, SECONDS_RUN = 900, 2400
@@ -24,13 +24,34 @@ UPSTREAM_DIES = {
     "optional-flash-attn.patch": "ModuleNotFoundError: No module named 'flash_attn'",
     # transformers, of a checkpoint that is quantised and a configuration of None
     "mxfp4-actor-load.patch": "AttributeError: 'NoneType' object has no attribute 'to_dict'",
-    "lora-weight-sync.patch": "NotImplementedError: Method 'apply_lora' is not implemented",  # vLLM, of its worker
     "numeric-extra-logs.patch": "ValueError: too many dimensions 'str'",
     "zero-learning-rate.patch": "ZeroDivisionError: float division by zero",
     "cpu-seeded-requests.patch": "RuntimeError: CPU Generator does not use offset",
 }
-# These run in processes of their own making, and of vLLM they use what no patch touches.
-WITHOUT_ENGINE = ("tests/patches/", "tests/stack/test_actor_training.py", "tests/stack/test_spikes.py")
+# Left out together, for one start of an engine or of two ranks: none of them has to do with what another's probe looks
+# at. (Without cpu-live-weights the probe of cpu-rows-alone would fail as well: these two are apart.)
+TOGETHER = (
+    {
+        "vllm-0.15.1/cpu-live-weights.patch",
+        "vllm-0.15.1/cpu-seeded-requests.patch",
+        "vllm-0.15.1/engine-options.patch",
+        "vllm-0.15.1/gpt-oss-unknown-weights.patch",
+        "vllm-0.15.1/ranks-on-the-loopback.patch",
+    },
+    {"vllm-0.15.1/cpu-rows-alone.patch", "vllm-0.15.1/mxfp4-without-kernel.patch"},
+    {"openrlhf-0.9.3/mxfp4-loaded-once.patch", "openrlhf-0.9.3/ranks-on-the-loopback.patch"},
+)
+# These run in processes of their own making and use what no patch touches of vLLM, or fail before they start an engine.
+WITHOUT_ENGINE = (
+    "tests/patches/",
+    "tests/stack/test_actor_training.py",
+    "tests/stack/test_spikes.py",
+    "tests/stack/test_zero3_load.py",
+    "tests/stack/test_engine.py::test_weight_that_comes_as_bytes_is_loaded_and_sharded",
+    "tests/stack/test_lora_sync.py::test_served_weights_are_the_merged_weights_bit_for_bit",
+    "tests/stack/test_ray_watch.py::test_engine_reports_the_death_of_its_core",
+    "tests/stack/test_training_run.py::test_adapters_are_served_exactly",
+)
 
 
 @pytest.fixture(scope="session")
@@ -41,22 +62,33 @@ def facts(tmp_path_factory):
 def test_every_probe_is_found_and_not_skipped_here(facts):
     assert [f"{p.patch}: {p.test}" for p in PROBES if p.test not in facts] == []
     assert UPSTREAM_DIES.keys() - {p.patch for p in PROBES} == set()
+    assert set().union(*TOGETHER) - {p.name for p in PROBES} == set()
     assert {p.test: facts[p.test]["skipped"] for p in PROBES if facts[p.test]["skipped"]} == {}
 
 
-def run_tests(place, out: dict[str, set[str]], tests: list[str], seconds: float):
-    """Run tests in a new shadow without the patches `out`: (test -> Outcome, patches left out as well, output)."""
-    folder, also = make_shadow(place, out)
-    report = ["--junitxml", "report.xml", "-o", "junit_family=xunit1", "--basetemp", str(place / ".tmp")]
-    options = ["-q", "--tb=short", "-p", "no:cacheprovider", *report, *(["-x"] if len(tests) == 1 else [])]
+def run_tests(root, label: str, out: dict[str, set[str]], tests: list[str], seconds: float):
+    """Run tests in a shadow without the patches `out`: (test -> Outcome, patches left out as well, output).
+
+    Where no engine is started, in the one shadow `root/forked`, which is changed from one call to the next.
+    """
     forked = "vllm-0.15.1" not in out and all(test.startswith(WITHOUT_ENGINE) for test in tests)
+    place = root / ("forked" if forked else label)
+    if place.exists():
+        also = change_shadow(place, out)
+    else:
+        _, also = make_shadow(place, out)
+    report = place / "report.xml"
+    report.unlink(missing_ok=True)
+    # Tensor-parallel engines fail as those of one rank do.
+    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-k", "not tp2", "--basetemp", str(place / ".tmp")]
+    options += ["--junitxml", str(report), "-o", "junit_family=xunit1", *(["-x"] if len(tests) == 1 else [])]
     started = time.monotonic()
     if forked:
-        done = run_forked(folder, [*options, *tests], seconds)
+        done = run_forked(place, [*options, *tests], seconds)
     else:
-        done = run_in_shadow(folder, ["-m", "pytest", *options, *tests], seconds)
+        done = run_in_shadow(place, ["-m", "pytest", *options, *tests], seconds)
     took = time.monotonic() - started
-    outcomes = read_outcomes(folder / "report.xml") if (folder / "report.xml").exists() else {}
+    outcomes = read_outcomes(report) if report.exists() else {}
     return outcomes, also, f"exit status {done.returncode} after {took:.0f} s\n{done.stdout[-6000:]}"
 
 
@@ -69,18 +101,25 @@ def trial(facts, request, tmp_path_factory):
     """A function from a probe to the `run_tests` without its patch, and who shares it; None: nothing left out."""
     root = tmp_path_factory.mktemp("left-out")
     selected = [i.callspec.params["probe"] for i in request.session.items if "probe" in getattr(i, "fixturenames", ())]
-    shared = tuple(p for p in selected if RUN_FIXTURE in facts.get(p.test, {"fixtures": ()})["fixtures"])
+
+    def reads_a_run(probe: Probe) -> bool:
+        return RUN_FIXTURE in facts.get(probe.test, {"fixtures": ()})["fixtures"]
+
+    def sharing(probe: Probe) -> tuple[Probe, ...]:
+        if reads_a_run(probe):
+            return tuple(filter(reads_a_run, selected))
+        group = next((names for names in TOGETHER if probe.name in names), {probe.name})
+        return tuple(other for other in selected if other.name in group and not reads_a_run(other))
 
     @cache
     def run(probes: tuple[Probe, ...], seconds: float):
         out = {name: {p.patch for p in probes if p.package == name} for name in {p.package for p in probes}}
         tests = sorted({p.test for p in probes}) or of_this_folder(facts)
-        return run_tests(root / (probes[0].label if probes else "whole-series"), out, tests, seconds)
+        return run_tests(root, probes[0].label if probes else "whole-series", out, tests, seconds)
 
     def of(probe: Probe | None):
-        if probe is None:
-            return run((), SECONDS_RUN), ()
-        return (run(shared, SECONDS_RUN), shared) if probe in shared else (run((probe,), SECONDS_PROBE), (probe,))
+        probes = sharing(probe) if probe else ()
+        return run(probes, SECONDS_RUN if not probe or reads_a_run(probe) else SECONDS_PROBE), probes
 
     return of
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,3 +22,12 @@ def body(tmp_path, text):
     script = tmp_path / "exp.sh"
     script.write_text(f'source "{ROOT}/launch/common.sh"\n{text}\n')
     return script
+
+
+def soon(found):
+    """What `found()` returns once that is true; fails after a minute, which is a hang."""
+    deadline = time.monotonic() + 60
+    while not (value := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return value

@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from ports import free_port
+
 SSHD = shutil.which("sshd", path=os.defpath + ":/usr/sbin:/usr/local/sbin")
 NEEDED = ("ssh", "ssh-keygen", "rsync", "tmux", "git")
 PRIVILEGE_SEPARATION = Path(
@@ -18,12 +20,6 @@ PRIVILEGE_SEPARATION = Path(
 def missing() -> list[str]:
     """Programs that the tests need and this machine lacks."""
     return [name for name in NEEDED if not shutil.which(name)] + ([] if SSHD else ["sshd"])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def start(folder: Path, home: Path) -> tuple[subprocess.Popen, str]:

@@ -4,17 +4,16 @@ Their dry runs are compared with tests/shell/golden by test_scripts.py.
 """
 
 import itertools
-import json
 import math
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from launching import ROOT, body, launch
+
+from rft.options import command
 
 LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh"))
 EXPERIMENTS = [launcher for launcher in LAUNCHERS if '\nexperiment "$@"' in launcher.read_text()]
@@ -64,67 +63,25 @@ def option(words, name):
     return words[len(words) - words[::-1].index(name)]
 
 
-# Runs the main block of the installed module as it stands, with `train` replaced: OpenRLHF builds its parser in there.
-# A command that it refuses is that command's text, so that one launcher does not fail the others.
-PARSE = """
-import ast, contextlib, io, json, sys
-import openrlhf.cli.train_ppo_ray as module
-source = ast.parse(open(module.__file__).read())
-(train,) = [node for node in source.body if getattr(node, "name", None) == "train"]
-train.body = ast.parse("parsed.append(vars(args))").body
-parsed = []
-for command in json.load(open(sys.argv[1])):
-    sys.argv = ["train_ppo_ray", *command]
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            exec(compile(source, module.__file__, "exec"), {"__name__": "__main__", "parsed": parsed})
-    except (Exception, SystemExit) as refusal:
-        parsed.append(f"{refusal!r} {said.getvalue()}"[-2000:])
-print("parsed " + json.dumps(parsed))
-"""
-
-
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory):
-    """A function from a launcher to what the real, patched parser and its checks make of its command."""
+    """A function from a launcher to what preflight reads in its command.
+
+    That the trainer itself reads and accepts the same is shown by tests/stack/test_preflight_stack.py.
+    """
     place = tmp_path_factory.mktemp("parsed")
-    (place / "model").mkdir()
-    (place / "model/config.json").write_text(json.dumps({"model_type": "gpt_oss", "architectures": []}))
-    commands = [
-        [*training_command(launcher, place, MODEL=str(place / "model"))[3:], "--pretrain", str(place / "model")]
-        for launcher in LAUNCHERS
-    ]
-    (place / "commands.json").write_text(json.dumps(commands))
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "VLLM_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", PARSE, place / "commands.json"],
-        env=environment | {"DS_ACCELERATOR": "cpu", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("parsed "))
-    found = dict(zip(LAUNCHERS, json.loads(line.removeprefix("parsed ")), strict=True))
-
-    def args_of(launcher):
-        assert isinstance(found[launcher], dict), found[launcher]
-        return found[launcher]
-
-    return args_of
+    return lambda launcher: vars(command.parse(training_command(launcher, place)))
 
 
 # Each launcher's values are in its golden file; here is what holds for every launcher, a new one too.
-@pytest.mark.stack
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=names(LAUNCHERS))
 def test_the_patched_parser_takes_every_option(parsed, launcher):
     args = parsed(launcher)
     assert args["attn_implementation"] == "eager" and not args["packing_samples"]  # the others leave out the sinks
-    assert all(reward.startswith("http") or Path(reward).is_file() for reward in args["remote_rm_url"] or [])
+    rewards = (args["remote_rm_url"] or "").split(",")
+    assert all(reward.startswith("http") or Path(reward).is_file() for reward in filter(None, rewards))
 
 
-@pytest.mark.stack
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=names(LAUNCHERS))
 def test_the_batches_divide(parsed, launcher):
     args = parsed(launcher)
@@ -135,7 +92,6 @@ def test_the_batches_divide(parsed, launcher):
     assert samples % (args["micro_rollout_batch_size"] * ranks) == 0
 
 
-@pytest.mark.stack
 @pytest.mark.parametrize("launcher", ON_POOL, ids=names(ON_POOL))
 def test_the_learning_rate_is_there_at_the_twentieth_update(parsed, launcher):
     """Linear warm-up over ceil(total x ratio) of pool x samples // batch x episodes updates: OpenRLHF's scheduler."""
@@ -160,6 +116,23 @@ def test_overrides_reach_the_evaluations_too(tmp_path):
     assert option(before, "--model") == "before=/other"
     for words in (before, after):
         assert option(words, "--max-tokens") == "8192" and option(words, "--tensor-parallel-size") == "4"
+
+
+@pytest.mark.parametrize("launcher", [BIG, ROOT / "launch/train_grpo_tiny.sh"])
+@pytest.mark.parametrize("more", [["--generate_max", "8192"], ["--generate_max=8192"]])
+def test_an_abbreviation_ends_the_launch_before_anything_is_made(launcher, more, tmp_path):
+    """Else a run would train with 8192 tokens and be evaluated with the preset's length."""
+    for environment in ({}, {"DRY_RUN": "1"}):
+        missing(launch(launcher, tmp_path, *more, **environment), "did you mean --generate_max_len?", status=2)
+    assert not (tmp_path / "run").exists() and not (tmp_path / "cache").exists()
+
+
+def test_what_a_command_leaves_out_has_the_trainers_defaults_in_the_evaluations(tmp_path):
+    script = body(tmp_path, 'MODEL_ARGS=(--pretrain m); GRPO_ARGS=(--eval_dataset e); train_and_measure "$@"')
+    before = next(w for name, w in dry_run(script, tmp_path, "--lora_rank=4") if name == "eval_posthoc.py")
+    wanted = {"--model": "before=m", "--lora-rank": "4", "--max-prompt-tokens": "1024", "--max-tokens": "1024"}
+    wanted |= {"--tensor-parallel-size": "1", "--dataset": "e"}
+    assert {name: option(before, name) for name in wanted} == wanted
 
 
 def test_roots_of_the_environment_are_honoured(tmp_path):
@@ -247,12 +220,12 @@ def test_a_resumed_run_goes_on_where_it_wrote(tmp_path):
         assert done.returncode == 0, done.stderr
     for other in ({"CKPT_ROOT": "other"}, {"OUTPUT_ROOT": "out"}, {"METRICS_LOG_DIR": "elsewhere"}):
         done = launch(script, tmp_path, "--load_checkpoint", **other)
-        assert done.returncode == 1 and "the run was started with other places" in done.stderr
+        assert done.returncode == 1 and "the run was started with other paths" in done.stderr
     assert not (tmp_path / "other").exists() and not (tmp_path / "run/adapter").is_symlink()
 
 
-def missing(done, *wanted):
-    assert done.returncode == 1 and done.stdout == "", done.stdout
+def missing(done, *wanted, status=1):
+    assert done.returncode == status and done.stdout == "", done.stdout
     assert all(text in done.stderr for text in wanted), done.stderr
 
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from launching import soon
 
 from rft.runs.memory import marked_processes
 
@@ -50,8 +51,7 @@ def test_orphans_end_with_their_launcher_and_no_other_run_is_touched(start, tmp_
     neighbour = start(f"{ORPHANS}\necho ready\nrun sleep 300", other)
     while neighbour.stdout.readline() != "ready\n":
         assert neighbour.poll() is None
-    before = orphans(other)
-    assert len(before) == 3
+    before = soon(lambda: len(found := orphans(other)) == 3 and found)  # marked from the moment that exec is through
 
     done = start(f"{ORPHANS}\nrun false", mine)
     assert done.wait(timeout=300) == 1

@@ -9,9 +9,10 @@ import sys
 import pytest
 from launching import ROOT, body, launch
 
-# Stands for every command of the pipeline: this is about the shell, not about what it runs.
-STUB = """#!/bin/bash
-echo "${*:2}" >>"$CALLS"
+# Stands for every command of the pipeline but the one that reads options: this is about the shell, not what it runs.
+STUB = f"""#!/bin/bash
+[[ $3 != rft.options.command ]] || exec {sys.executable} "$@"
+echo "${{*:2}}" >>"$CALLS"
 case $2 in openrlhf*) exit "$TRAINING" ;; rft.runs.preflight) exit "$PREFLIGHT_STATUS" ;; esac
 case "$*" in *after=*) exit "$AFTER" ;; *runs.summary*) exit "$SUMMARY" ;; esac
 """

@@ -37,6 +37,14 @@ def build(checkpoint: str, micro: int = 2, **changes):
     return spike_train.build_trainer(args)
 
 
+def policy_of(trainer):
+    """OpenRLHF's policy actor in this process, with a trainer's model."""
+    place = (os.environ[name] for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"))
+    policy = PolicyModelActor.__ray_metadata__.modified_class(*place)
+    policy.actor, policy.strategy = trainer.actor, trainer.strategy
+    return policy
+
+
 def sample(number: int, response: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(number)
     sequences = torch.randint(5, 60, (1, 9 + response), generator=generator)
@@ -127,8 +135,7 @@ def ratio(checkpoint: str, out: Path, switch: str) -> None:
 def reference(checkpoint: str, out: Path) -> None:
     """Log-probabilities with the adapter on, off, on again, and of a second model, before and after a training step."""
     trainer = build(checkpoint)
-    policy = object.__new__(PolicyModelActor.__ray_metadata__.modified_class)
-    policy.actor, policy.strategy = trainer.actor, trainer.strategy
+    policy = policy_of(trainer)
     separate = types.SimpleNamespace(
         model=trainer.strategy.prepare(
             Actor(
@@ -157,8 +164,7 @@ def reference(checkpoint: str, out: Path) -> None:
 def modes(checkpoint: str, out: Path) -> None:
     """Whether the experts were in training mode in each pass without gradient."""
     trainer, seen = build(checkpoint), {}
-    policy = object.__new__(PolicyModelActor.__ray_metadata__.modified_class)
-    policy.actor, policy.strategy = trainer.actor, trainer.strategy
+    policy = policy_of(trainer)
     inputs = {key: value for key, value in sample(0, 8).items() if key not in ("noise", "advantages")}
     experts = [m for m in trainer.actor.modules() if type(m).__name__ == "GptOssExperts"]
     for name in ("forward", "reference_forward"):

@@ -7,13 +7,14 @@ import gc
 import multiprocessing
 import os
 import runpy
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from ports import free_port
 
 SHARED = ["pytest", "torch", "transformers", "datasets", "peft", "deepspeed", "ray", "vllm", "vllm.sampling_params"]
 OF_THE_CALLER = ("METRICS_LOG_DIR", "SPIKE_LOG_PATH")
@@ -46,10 +47,7 @@ def run_ranks(script: str, ranks: int, *arguments: object, environment: dict[str
 
 def world(ranks: int) -> list[dict[str, str]]:
     """The environment of each rank of a process group on this machine, at a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    shared = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
 
 

@@ -20,12 +20,12 @@ def work(tmp_path_factory):
     return tmp_path_factory.mktemp("bench")
 
 
-def run(name: str, work: Path, *options: str, status: int = 0) -> tuple[dict, str]:
+def run(name: str, work: Path, *options: str) -> tuple[dict, str]:
     """Results and table of `python -m benchmarks.NAME`."""
     out = work / "out" / name
     command = [sys.executable, "-m", f"benchmarks.{name}", "--out", str(out), "--work", str(work), *options]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
-    assert done.returncode == status, done.stdout[-4000:] + done.stderr[-4000:]
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return json.loads((out / f"{name}.json").read_text()), (out / f"{name}.md").read_text()
 
 
@@ -93,9 +93,3 @@ def test_engine_and_trainer_agree_before_and_after_syncs(work):
     assert without["engine_mean_logprob"] == before["engine_mean_logprob"]
     assert without["mean_abs"] != before["mean_abs"]
     assert len({found["mean_abs"] for found in (before, without, rounded, neither)}) == 4
-
-
-def test_failed_case_says_so_and_leaves_the_other_results(work):
-    record, table = run("sync", work, "--case", "tiny-dummy", "--case-seconds", "1", status=1)
-    assert "none within 1 s" in record["parts"]["tiny-dummy"]["error"]
-    assert "**tiny-dummy failed**" in table

@@ -157,26 +157,19 @@ def test_dropped_sync(checkpoint, tmp_path, monkeypatch):
 
 
 HANGS = """
-import re, time
+import re
 
 def reward_func(queries, prompts, labels):
     open({begun!r}, "a").close()
-    while {held}:
-        re.match("(a+)+$", "a" * 64 + "b")  # one step of the interpreter, for ever
-    while True:
-        time.sleep(0.1)
+    re.match("(a+)+$", "a" * 64 + "b")  # one step of the interpreter, for ever
 """
 
 
-@pytest.mark.parametrize(
-    ("held", "named"),
-    [(False, ["RewardError: reward function"]), (True, ["vLLM engine 0 (LLMRayActor) died", "interpreter lock"])],
-    ids=["other threads run", "no other thread runs"],
-)
-def test_reward_function_that_hangs(checkpoint, tmp_path, held, named):
+def test_reward_function_that_hangs(checkpoint, tmp_path):
+    """And holds the interpreter; where other threads run, tests/patches/test_agent_probes.py has its error."""
     run_dir, begun = tmp_path / "run", tmp_path / "begun"
     run_dir.mkdir()
-    (run_dir / "hangs.py").write_text(HANGS.format(begun=str(begun), held=held))
+    (run_dir / "hangs.py").write_text(HANGS.format(begun=str(begun)))
     run = start(run_dir, checkpoint, "--remote_rm_url", str(run_dir / "hangs.py"), "--reward_timeout", "5")
     try:
         wait_until(begun.exists, run, run_dir)
@@ -189,8 +182,8 @@ def test_reward_function_that_hangs(checkpoint, tmp_path, held, named):
     log = log_of(run_dir)
     print(f"hanging reward: {seconds:.1f} s from its begin to the exit, {len(log.splitlines())} lines")
     assert status == 1 and left == []
-    assert seconds < 5 + 60
-    for text in (*named, f"({run_dir}/hangs.py) has not returned after 5.0 s", "batch index ", "--reward_timeout"):
+    died = ("vLLM engine 0 (LLMRayActor) died", "interpreter lock")
+    for text in (*died, f"({run_dir}/hangs.py) has not returned after 5.0 s", "batch index ", "--reward_timeout"):
         assert text in log, log[-6000:]
 
 
@@ -213,7 +206,11 @@ def test_full_disk(checkpoint, small_disk):
     run_dir = small_disk / "run"
     saving = ("--save_steps", "2", "--save_hf_ckpt", "--max_ckpt_num", "1")
     run = start(run_dir, checkpoint, "--num_episodes", "40", *saving)
-    wait_until(lambda: len(read_jsonl(run_dir / TRAINING_FILE)) >= 2, run, run_dir)
+    try:
+        wait_until(lambda: len(read_jsonl(run_dir / TRAINING_FILE)) >= 2, run, run_dir)
+    except BaseException:
+        kill(run_dir, run)
+        raise
     (small_disk / "something").write_bytes(b"0" * 2**28)
     filled = time.monotonic()
     stopped = stopped_by(run_dir, run)

@@ -46,7 +46,11 @@ def ranks_of(engine) -> int:
     return engine.llm_engine.vllm_config.parallel_config.tensor_parallel_size
 
 
-def test_served_weights_are_the_merged_weights_bit_for_bit(engine, checkpoint):
+def test_served_weights_are_the_merged_weights_bit_for_bit(start_engine, checkpoint):
+    from openrlhf.trainer.ray.vllm_worker_wrap import WorkerWrap
+
+    assert hasattr(WorkerWrap, "apply_lora")
+    engine = start_engine()
     manifest, buffer = adapter(seed=11)
     receipts = sync_engine(engine, manifest, buffer)
     assert [r["tp_rank"] for r in receipts] == list(range(ranks_of(engine)))

@@ -3,11 +3,13 @@
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ranks import run_module
 
 from rft.options import command
 from rft.runs.preflight import software
@@ -15,40 +17,43 @@ from rft.runs.preflight.lines import GO
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = [[], ["--num_ep", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
-# Runs the trainer's own main up to the end of its parsing, for each list of words, and prints what it has parsed.
-PARSE = """
-import argparse, json, runpy, sys
-real = argparse.ArgumentParser.parse_args
-def show(self, *words):
-    print(json.dumps(vars(real(self, *words))))
-    raise SystemExit(0)
-argparse.ArgumentParser.parse_args = show
-for words in json.loads(sys.argv[1]):
-    sys.argv = ["train", *words]
-    try:
-        runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__")
-    except SystemExit:
-        pass
-"""
+LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh"))
+# Without a model or a reward, which the trainer refuses.
+INCOMPLETE = [[], ["--num_episodes", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
 
 
-def test_options_and_defaults_are_the_trainers():
-    command_line = [sys.executable, "-c", PARSE, json.dumps(WORDS)]
-    done = subprocess.run(command_line, cwd=ROOT, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-2000:]
-    for words, line in zip(WORDS, done.stdout.splitlines()[-len(WORDS) :], strict=True):
-        theirs = json.loads(line)
+def training_words(launcher: Path, place: Path) -> list[str]:
+    """The options of the training command that a launcher prints, for a model in `place`."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(place), "RFT_STACK": "cpu", "DRY_RUN": "1"}
+    environment |= {"RUN_DIR": str(place / "run"), "MODEL": str(place)}
+    done = subprocess.run(["bash", launcher], env=environment, cwd=place, capture_output=True, text=True)
+    (line,) = (line for line in done.stdout.splitlines() if command.MODULE in line)
+    words = shlex.split(line)
+    return [*words[words.index(command.MODULE) + 1 :], "--pretrain", str(place)]
+
+
+def test_commands_are_read_as_the_trainer_reads_them(tmp_path):
+    """And the trainer's own checks let every launcher's command pass."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_oss", "architectures": []}))
+    commands = INCOMPLETE + [training_words(launcher, tmp_path) for launcher in LAUNCHERS]
+    (tmp_path / "commands.json").write_text(json.dumps([*commands, ["--generate_max", "8192"]]))
+    done = run_module("read_commands", tmp_path / "commands.json", tmp_path / "found.json")
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "found:  --generate_max 8192" in done.stdout and "did you mean --generate_max_len?" in done.stdout
+    *found, abbreviated = json.loads((tmp_path / "found.json").read_text())
+    assert abbreviated == {"parsed": None, "passes": False}
+    for words, theirs in zip(commands, found, strict=True):
         ours = json.loads(json.dumps(vars(argparse.ArgumentParser.parse_args(command.trainer_parser(), words))))
-        for parsed in (theirs, ours):
+        for parsed in (theirs["parsed"], ours):
             parsed.pop("wandb_run_name")  # the time of day
-        assert ours == theirs
+        assert ours == theirs["parsed"]
+    assert [row["passes"] for row in found] == [False] * len(INCOMPLETE) + [True] * len(LAUNCHERS), done.stdout
 
 
 def test_nodes_of_a_real_cluster():
     """A head started by hand, as RAY_ADDRESS's would be: preflight compares the tree on its only node."""
     script = (
-        "import json, ray; from rft.runs.preflight.lines import software; "
+        "import json, ray; from rft.runs.preflight import software; "
         "context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False); import os; "
         "os.environ['RAY_ADDRESS'] = context.address_info['gcs_address']; "
         "print(json.dumps([list(line) for line in software.check_nodes()])); ray.shutdown()"

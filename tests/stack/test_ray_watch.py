@@ -122,7 +122,7 @@ def test_a_core_that_takes_long_to_end_is_named_all_the_same(address):
     assert "SIGKILL" in death.how
 
 
-def test_engine_reports_the_death_of_its_core(address, checkpoint):
+def test_engine_reports_the_death_of_its_core(request, checkpoint):
     """The actor lives on, and would be asked nothing before the next rollout."""
     import psutil
     import ray
@@ -130,7 +130,7 @@ def test_engine_reports_the_death_of_its_core(address, checkpoint):
     from openrlhf.trainer.ray.vllm_engine import LLMRayActor
 
     assert hasattr(LLMRayActor.__ray_metadata__.modified_class, "watch")
-    ray.init(address, logging_level="ERROR", log_to_driver=False)
+    ray.init(request.getfixturevalue("address"), logging_level="ERROR", log_to_driver=False)
     try:
         (engine,) = create_vllm_engines(1, 1, str(checkpoint), 0, False, True, True, 160, None, 0.9)
         ray.get(engine.get_num_unfinished_requests.remote())

@@ -37,6 +37,8 @@ def repository(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "rft"
     shutil.copytree(ROOT / "launch", folder / "launch")
+    for name in ("options", "record", "rules"):  # what reads the command of a dry run
+        shutil.copytree(ROOT / "rft" / name, folder / "rft" / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / ".gitignore").write_text("/runs/\n")
     (folder / "research_log.md").write_text(LOG)
     git(folder, "init", "--quiet", "--initial-branch=main")

@@ -2,13 +2,12 @@
 
 import json
 import sys
-import time
 
 import pytest
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks import report, whole_loop
+from benchmarks import report, sync, whole_loop
 from benchmarks.checkpoint import SHAPES, build_tokenizer, layer_tensors, projection_shapes, shape_config, write_prompts
 from benchmarks.gpu_memory import compute_apps
 from benchmarks.parity import by_position
@@ -93,16 +92,23 @@ sys.exit(3 if sys.argv[1] == "0.1" else 0)
 def test_training_is_stopped_when_its_time_is_up_and_its_steps_count(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("METRICS_LOG_DIR", str(tmp_path))
 
-    def run(seconds: str, budget: float) -> tuple[str, list[int]]:
+    def run(seconds: str, budget: int) -> tuple[str, list[int]]:
+        """By a clock that counts the steps seen."""
         (tmp_path / "training_metrics.jsonl").unlink(missing_ok=True)
         records, words = [], [sys.executable, "-c", TRAINING, seconds]
-        ended = whole_loop.run(words, tmp_path / "log", time.monotonic() + budget, records.append)
+        monkeypatch.setattr(whole_loop.time, "monotonic", lambda: len(records))
+        ended = whole_loop.run(words, tmp_path / "log", budget, records.append)
         return ended, [record["global_step"] for record in records]
 
-    assert run("600", budget=4) == ("stopped at --budget-seconds", [1, 2])
-    assert run("0", budget=60) == ("by itself", [1, 2])
+    assert run("600", budget=2) == ("stopped at --budget-seconds", [1, 2])
+    assert run("0", budget=3) == ("by itself", [1, 2])
     with pytest.raises(RuntimeError, match="ended with exit status 3"):
-        run("0.1", budget=60)
+        run("0.1", budget=3)
+
+
+def test_case_that_takes_too_long_is_ended_and_said(tmp_path):
+    with pytest.raises(RuntimeError, match="exit status none within 0 s"):
+        sync.run_case("tiny-dummy", tmp_path, {}, address="127.0.0.1:1", limit_seconds=0)
 
 
 def test_part_that_fails_keeps_what_it_had_and_the_next_one_runs(tmp_path):

@@ -26,10 +26,12 @@ def lock(tmp_path, monkeypatch):
 def holder(lock):
     """A process that has taken the lock as torch takes it."""
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "True\n"
-    yield process
-    process.kill()
-    process.communicate()
+    try:
+        assert process.stdout.readline() == "True\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_lock_of_a_live_process_stays(lock, holder):

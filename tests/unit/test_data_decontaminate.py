@@ -1,9 +1,9 @@
 """Which problems are copies of an evaluation problem, under any dress, and which only look alike."""
 
 import pytest
+from contest import AIME
 from hypothesis import given
 from hypothesis import strategies as st
-from test_data_prepare import AIME
 
 from rft.data.canonical import canonical_words_text, content_hash
 from rft.data.decontaminate import build_index, find_match, without_drawings

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from contest import AIME
 
 from rft.data.canonical import integer_label
 from rft.data.check import check_file
@@ -29,10 +30,6 @@ GOOD = {
     "source": "olympiads",
     "synthetic": False,
 }
-AIME = (
-    "Let $x$, $y$ and $z$ all exceed $1$ and let $w$ be a positive number such that $\\log_x w = 24$, "
-    "$\\log_y w = 40$ and $\\log_{xyz} w = 12$. Find $\\log_z w$."
-)
 NOUNS = ("apple", "brick", "candle", "drum", "engine", "flute", "goose", "hammer", "island", "jacket", "kettle", "lamp")
 
 

@@ -16,6 +16,7 @@ from sleeping import sleeping
 
 from rft.hooks import early_stop
 from rft.hooks.metrics import log_evaluation, log_training_step, rewind
+from rft.options.command import MODULE
 from rft.options.refusals import require_stoppable
 from rft.record import disk
 from rft.record.files import append_lines, replace_json
@@ -36,7 +37,7 @@ def run(tmp_path, monkeypatch):
         log_training_step(step, {"reward_mean": 0.4, "grad_norm": 0.5, "truncated": 0.1, "ppo_clip_ratio": 0.0})
     for step in (0, 5):
         log_evaluation(step, EVALUATION)
-    (tmp_path / "run.json").write_text(json.dumps({"command": ["train", "--ckpt_path", str(tmp_path / "ckpt")]}))
+    (tmp_path / "run.json").write_text(json.dumps({"command": ["-m", MODULE, "--ckpt_path", str(tmp_path / "ckpt")]}))
     return tmp_path
 
 

@@ -1,22 +1,16 @@
 """Where the meeting points of process groups listen."""
 
 import os
-import socket
 from datetime import timedelta
 
 import pytest
 from listeners import decoded, is_beyond, listeners_of
+from ports import free_port
 from torch.distributed import TCPStore
 
 from rft.hooks import loopback
 
 SECONDS = timedelta(seconds=30)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from monitor_runs import SPIKE, log, monitor, text, write_run
 
 from rft.hooks.metrics import rewind
+from rft.options.command import recorded
 from rft.runs.monitor.metrics import bounds, spark
-from rft.runs.monitor.progress import clock, status, total_steps, train_options
+from rft.runs.monitor.progress import clock, status, total_steps
 from rft.runs.monitor.state import find_run, follow, last_spikes, read_state
 
 
@@ -47,7 +48,7 @@ def test_evaluations_have_an_interval_where_it_can_be_computed(tmp_path):
     lines = {line.split()[0]: line for line in text(state).splitlines() if line.startswith("  ")}
     assert "0.800  step 8    0.490 to 0.943, n=10" in lines["sums_pass1"]  # Wilson, 8 of 10
     assert "0.500  step 8    0.215 to 0.785, n=8" in lines["ood_greedy_pass@1"]  # Wilson, 4 of 8
-    several = state._replace(options=train_options(["openrlhf.cli.train_ppo_ray", "--eval_n_samples_per_prompt", "4"]))
+    several = state._replace(options=recorded(["openrlhf.cli.train_ppo_ray", "--eval_n_samples_per_prompt", "4"]))
     lines = {line.split()[0]: line for line in text(several).splitlines() if line.startswith("  ")}
     assert " to " not in lines["sums_pass1"]  # a mean over samples of a problem is no count of problems
     assert " to " in lines["ood_greedy_pass@1"]
@@ -94,7 +95,7 @@ def test_steps_of_the_whole_run(tmp_path):
     (tmp_path / "b.jsonl").write_text("{}\n" * 5 + "{}")
 
     def steps(*options):
-        return total_steps(train_options(["--input=x", "--", "python", "-m", "openrlhf.cli.train_ppo_ray", *options]))
+        return total_steps(recorded(["--input=x", "--", "python", "-m", "openrlhf.cli.train_ppo_ray", *options]))
 
     a, both = ("--prompt_data", f"{tmp_path}/a.jsonl"), ("--prompt_data", f"{tmp_path}/a.jsonl, {tmp_path}/b.jsonl")
     assert steps(*a, "--rollout_batch_size", "3") == 3  # the last, not full batch is dropped
@@ -150,7 +151,7 @@ def test_run_that_died_or_hangs_is_said_so(tmp_path):
     assert "no process" not in text(stalled._replace(processes=2))
     slow = state.training._replace(records=[{**r, "time_step_seconds": 900.0} for r in state.training.records])
     assert status(stalled._replace(training=slow)).word == "training"  # a step of 15 minutes may last an hour
-    every_two = train_options(["openrlhf.cli.train_ppo_ray", "--eval_steps", "2"])
+    every_two = recorded(["openrlhf.cli.train_ppo_ray", "--eval_steps", "2"])
     assert status(state._replace(now=state.now + 200, options=every_two)).word == "evaluating"
     assert status(state._replace(now=state.now + 300, options=every_two)).word == "stalled"
 

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -32,34 +33,50 @@ def test_once_on_a_file_that_grows_by_bytes(tmp_path):
     run = write_run(tmp_path / "run", steps=12)
     content = (run / "training_metrics.jsonl").read_bytes()
     (run / "training_metrics.jsonl").write_bytes(b"")
-    script = (
-        "import sys, time\nwith open(sys.argv[1], 'ab', buffering=0) as f:\n"
-        "    data = sys.stdin.buffer.read()\n"
-        "    for i in range(0, len(data), 3):\n        f.write(data[i:i + 3]); time.sleep(5e-4)\n"
-    )
-    arguments = [sys.executable, "-c", script, str(run / "training_metrics.jsonl")]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE) as writer:
-        writer.stdin.write(content)
-        writer.stdin.close()
-        answers = []
-        while writer.poll() is None:
-            answers.append(monitor(run, "--once"))
-        answers.append(monitor(run, "--once"))
+    read = threading.Event()
+
+    def grow() -> None:
+        """Three bytes at a time; the end comes when the page has been read a few times on the way."""
+        with (run / "training_metrics.jsonl").open("ab", buffering=0) as file:
+            for start in range(0, len(content), 3):
+                if start > len(content) - 100:
+                    read.wait()
+                file.write(content[start : start + 3])
+                time.sleep(5e-4)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        answers = [monitor(run, "--once") for _ in range(3)]
+    finally:
+        read.set()
+        writer.join()
+    answers.append(monitor(run, "--once"))
     assert [answer.returncode for answer in answers] == [0] * len(answers), answers[0].stderr
-    assert len(answers) > 2
     assert "step 12 of 12" in answers[-1].stdout and "not whole records" not in "".join(a.stdout for a in answers)
 
 
-def start_live(run: Path, *options: str, term: str = "xterm") -> tuple[subprocess.Popen, int]:
-    """The monitor on a pseudo-terminal of 80 columns and 24 lines, as over ssh."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "rft.runs.monitor", str(run), "--interval", "0.2", *options]
-    environment = {**os.environ, "TERM": term, "COLUMNS": "80", "LINES": "24"}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )
-    os.close(theirs)
-    return process, ours
+@pytest.fixture
+def start_live():
+    """Start the monitor on a pseudo-terminal of 80 columns and 24 lines, as over ssh: the process and its terminal."""
+    started = []
+
+    def start(run: Path, term: str = "xterm") -> tuple[subprocess.Popen, int]:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "rft.runs.monitor", str(run), "--interval", "0.2"]
+        environment = {**os.environ, "TERM": term, "COLUMNS": "80", "LINES": "24"}
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+        started.append((process, ours))
+        os.close(theirs)
+        return started[-1]
+
+    yield start
+    for process, terminal in started:
+        process.kill()
+        process.wait()
+        os.close(terminal)
 
 
 def read_until(terminal: int, wanted: bytes | None, seconds: float = 60) -> bytes:
@@ -79,7 +96,7 @@ def read_until(terminal: int, wanted: bytes | None, seconds: float = 60) -> byte
 
 
 @pytest.mark.parametrize(("number", "wanted"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_signal_leaves_the_live_page_and_restores_the_terminal(tmp_path, number, wanted):
+def test_signal_leaves_the_live_page_and_restores_the_terminal(start_live, tmp_path, number, wanted):
     run = write_run(tmp_path / "run")
     process, terminal = start_live(run)
     assert b"\x1b[?1049h" in read_until(terminal, b"step 6 of 12")
@@ -88,13 +105,12 @@ def test_signal_leaves_the_live_page_and_restores_the_terminal(tmp_path, number,
     process.send_signal(number)
     rest = read_until(terminal, None)
     assert process.wait(60) == wanted
-    os.close(terminal)
     assert b"\x1b[?1049l" in rest and b"\x1b[?25h" in rest and b"Traceback" not in rest
     assert (b"tier 3: collapse" in rest.partition(b"\x1b[?1049l")[2]) == (wanted == 0)  # the whole page stays
 
 
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
-def test_live_page_ends_with_the_run(tmp_path, term):
+def test_live_page_ends_with_the_run(start_live, tmp_path, term):
     run = write_run(tmp_path / "run", steps=12)
     (run / "training_metrics.jsonl").write_text("")
     process, terminal = start_live(run, term=term)
@@ -105,7 +121,6 @@ def test_live_page_ends_with_the_run(tmp_path, term):
         stream.write('{"phase": "grpo", "seconds": 100.0}\n')
     rest = read_until(terminal, None)
     assert process.wait(60) == 0
-    os.close(terminal)
     assert b"finished" in rest
     assert (b"\x1b[" not in rest) == (term == "dumb")
 

@@ -74,7 +74,7 @@ def test_a_good_run_is_go(run, capsys):
         (["--train_batch_size", "100"], "batches"),
         (["--rollout_batch_size", "0"], "batches"),
         (["--num_episodes", "4000", "--lr_warmup_ratio", "0.5"], "learning rate"),
-        (["--attn_implementation", "flash_attention_2"], "attention"),
+        (["--gradient_checkpointing"], "attention"),
         (["--pretrain", "nowhere"], "model"),
         (["--remote_rm_url", "nowhere.py"], "reward"),
         (["--prompt_data", "nowhere.jsonl"], "data"),
@@ -100,6 +100,7 @@ def test_bad_use_exits_2_and_writes_nothing(run, capsys):
     for arguments in (
         ["--run-dir", str(directory), "--", "echo", "hello"],
         ["--run-dir", str(directory), "--", *words, "--no_such_option"],
+        ["--run-dir", str(directory), "--", *words, "--generate_max", "8192"],
         ["--run-dir", str(directory)],
     ):
         assert cli.main(arguments) == 2

@@ -8,17 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from preflight_options import CONFIG_20B, EIGHT_GPUS, TINY, changed, options, refused, verdicts
 
-from rft.options import add, command
+from rft.options import add, check, command
 from rft.runs import lr_schedule
 from rft.runs.preflight import batches
 from rft.runs.preflight.lines import GO, NO_GO, WARN
 
 LORA = ("-m", command.MODULE, "--lora_rank", "8", "--target_modules")
+ASYNC = ("--async_train", "--enable_vllm_is_correction")
 UNEVEN = "--micro_train_batch_size 1 --actor_num_gpus_per_node"
 
 
 def test_the_parser_has_every_option_of_the_trainer():
-    source = command.trainer_source().read_text()
+    source = command.installed_source().read_text()
     parser = command.trainer_parser()
     theirs = source.count("parser.add_argument(")
     ours = inspect.getsource(add).count("group.add_argument(")
@@ -39,7 +40,7 @@ def test_the_last_of_an_option_counts_and_defaults_are_filled_in():
         (["-m", command.MODULE, "--num_episodes", "many"], "invalid int value: 'many'"),
         (["-m", command.MODULE, "--kl_estimator", "k9"], "invalid choice: 'k9'"),
         (["-m", command.MODULE, "--stop_rules", "ood"], "--stop_rules: found 'ood', wanted off"),
-        (["-m", command.MODULE, "--async_train", "--stop_rules", "all"], "cannot be stopped between two steps"),
+        (["-m", command.MODULE, *ASYNC, "--stop_rules", "all"], "cannot be stopped between two steps"),
         (["-m", command.MODULE, "--eval_dataset", "a/x.jsonl,b/x.jsonl"], "found two sets named 'x'"),
         (["-m", command.MODULE, "--async_train"], "found:  --async_train without --enable_vllm_is_correction"),
         (["-m", command.MODULE, "--enable_ema", "--lora_rank", "8"], "found:  --enable_ema with --lora_rank 8"),
@@ -52,13 +53,32 @@ def test_bad_commands_are_refused(words, message):
         command.parse(words)
 
 
-@pytest.mark.parametrize("text", ["--async_train", "--enable_ema", "--target_modules lm_head"])
-def test_the_trainer_refuses_what_preflight_refuses(text):
-    from rft.options import check
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--async_train", "--enable_ema", "--target_modules lm_head", "--n_samples_per_prompt 1",
+        "--advantage_estimator rloo --n_samples_per_prompt 1", "--on_policy_ratio_one --train_batch_size 128",
+        "--loss_normalization batch --use_dynamic_batch", "--loss_normalization batch --policy_loss_type gspo",
+        "--vllm_is_correction_type mis", "--attn_implementation flash_attention_2", "--attn_implementation sdpa",
+        "--packing_samples", "--use_dynamic_batch", "--ring_attn_size 2", "--stop_rules all --async_train",
+    ],
+)  # fmt: skip
+def test_trainer_and_preflight_refuse_the_same_with_one_message(text, tmp_path):
+    """As its main does, the trainer settles what it has parsed before it checks."""
+    (tmp_path / "config.json").write_text('{"model_type": "gpt_oss"}')
+    words = [*TINY.split(), "--pretrain", str(tmp_path), *text.split()]
+    with pytest.raises(ValueError, match=r"found:? (.|\n)*\n  wanted: (.|\n)*\n  repair: ") as preflight:
+        command.parse(["-m", command.MODULE, *words])
+    with pytest.raises(SystemExit) as trainer:
+        check(command.settle(command.trainer_parser().parse_args(words)))
+    assert trainer.value.code == f"error: {preflight.value}"
 
-    args = command.trainer_parser().parse_args([*TINY.split(), *text.split()])
-    with pytest.raises(SystemExit, match=r"^error: [^\n]+\n  found:  --.*\n  wanted: .*\n  repair: "):
-        check(args)
+
+def test_a_model_of_another_family_may_be_packed(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    args = options(f"--pretrain {tmp_path} --packing_samples")
+    assert args.attn_implementation == "flash_attention_2"
+    check(args)
 
 
 def test_options_that_are_refused_together_are_sound_alone():
@@ -90,9 +110,6 @@ def test_good_batches_pass():
         ("--actor_num_gpus_per_node 8", "batches of 64 than there are ranks (8)", "--micro_rollout_batch_size 8"),
         (f"{UNEVEN} 2 --micro_rollout_batch_size 100", "train on 200, 56", "--micro_rollout_batch_size 8"),
         (f"{UNEVEN} 3 --train_batch_size 3", "train on 128, 128, 0", "--rollout_batch_size 33"),
-        ("--n_samples_per_prompt 1 --rollout_batch_size 256", "with one sample", "--n_samples_per_prompt 8"),
-        ("--on_policy_ratio_one --train_batch_size 128", "more than one update", "--train_batch_size 256"),
-        ("--loss_normalization batch --use_dynamic_batch", "with dynamic batches", "leave --use_dynamic_batch out"),
     ],
 )  # fmt: skip
 def test_bad_batches_are_refused(text, measured, repair):

@@ -22,9 +22,6 @@ def test_parameters_equal_a_built_model():
 
 def test_attention():
     assert verdicts(model.check_attention(options(), CONFIG_20B)) == {GO}
-    for name in model.NO_SINKS:
-        refused(model.check_attention(options(f"--attn_implementation {name}"), CONFIG_20B), "sinks", "eager")
-    refused(model.check_attention(options("--use_dynamic_batch"), CONFIG_20B), "packed samples", "without --packing")
     checkpointing = options("--gradient_checkpointing")
     refused(model.check_attention(checkpointing, CONFIG_20B), "fails under ZeRO-3", "_use_reentrant")
     reentrant = options("--gradient_checkpointing --gradient_checkpointing_use_reentrant")

@@ -49,7 +49,7 @@ def test_waiting_for_a_thread_is_no_hang():
 
     async def many():
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        return await asyncio.gather(*(rewards.call(executor(slow), "q", "p", str(n), params(2)) for n in range(8)))
+        return await asyncio.gather(*(rewards.call(executor(slow), "q", "p", str(n), params(3)) for n in range(8)))
 
     assert [found["rewards"] for found in asyncio.run(many())] == [[float(n)] for n in range(8)]
 
@@ -76,10 +76,12 @@ HELD = """
             return {"rewards": [1.0]}
         return re.match("(a+)+$", "a" * 64 + "b")  # one call of a C function, for ever
 
-    params = types.SimpleNamespace(extra_args={"prompt_index": 17, "sample_index": 3, "reward_timeout": 0.5})
+    def params(seconds):
+        return types.SimpleNamespace(extra_args={"prompt_index": 17, "sample_index": 3, "reward_timeout": seconds})
+
     executor = types.SimpleNamespace(reward_func=backtracks, reward_endpoints=["reward.py"])
-    print(asyncio.run(rewards.call(executor, "q", "p", "1", params)), flush=True)
-    asyncio.run(rewards.call(executor, "q", "p", "2", params))
+    print(asyncio.run(rewards.call(executor, "q", "p", "1", params(60))), flush=True)
+    asyncio.run(rewards.call(executor, "q", "p", "2", params(0.5)))
 """
 
 

@@ -14,6 +14,11 @@ from rft.rules.judge import RULES, chosen, findings, judge
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
+# The rules that end a training unless --stop_rules says otherwise. Another one ends runs that went on before.
+STOPS = (
+    "not_finite", "frozen_weights", "dropped_sync", "zero_reward", "full_reward", "no_signal", "gradient", "mismatch",
+    "ood_decline", "disk",
+)  # fmt: skip
 HEALTHY_STEP = {
     "policy_loss": 0.01, "actor_lr": 5e-7, "grad_norm": 0.4, "grad_norm_max": 0.6, "reward": 0.4, "reward_mean": 0.4,
     "reward_min": 0.0, "reward_max": 1.0, "correctness": 0.4, "has_boxed": 0.97, "truncated": 0.1,
@@ -234,12 +239,14 @@ def test_a_step_that_a_resume_repeated_counts_once():
 
 
 def test_findings_come_worst_first():
-    verdicts = judge(steps(6, truncated=0.6, grad_norm=0.0), [])
-    assert [v.rule for v in findings(verdicts)] == ["frozen_weights", "truncation"]
+    verdicts = judge(steps(6, group_zero_variance_share=0.8, has_boxed=0.8, truncated=0.9), [])
+    found = [(v.rule, v.level) for v in verdicts if v.level != "ok"]
+    assert found == [("no_signal", "warn"), ("format", "warn"), ("truncation", "bad")], "the order of the report"
+    assert [v.rule for v in findings(verdicts)] == ["truncation", "no_signal", "format"]
 
 
 def test_stop_rules_are_read_from_left_to_right():
-    default = {name for name, rule in RULES.items() if rule.stops}
+    default = set(STOPS)
     assert chosen("off") == set() and chosen("all") == set(RULES)
     assert chosen("default") == default == chosen("off,default")
     assert chosen("default,-disk,truncation") == default - {"disk"} | {"truncation"}

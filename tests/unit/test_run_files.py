@@ -10,6 +10,7 @@ from rft.checkpoint_check import require_gpt_oss
 from rft.evals.scores import summarize
 from rft.hooks.metrics import json_line, log_training_step
 from rft.hooks.numeric_logs import numeric_only
+from rft.options.command import MODULE
 from rft.problems import read_problems
 from rft.record.digest import tree_digest
 from rft.record.names import TRAINING_FILE
@@ -130,7 +131,8 @@ def test_directory_that_is_not_gpt_oss_is_refused(tmp_path):
 def test_training_command_is_checked_before_anything_starts(tmp_path):
     model, data = checkpoint(tmp_path / "model"), tmp_path / "train.jsonl"
     data.write_text('{"input": [{"role": "user", "content": "1 + 1"}], "label": "2"}\n')
-    command = ["--pretrain", str(model), "--prompt_data", str(data), "--label_key", "label", "--apply_chat_template"]
+    command = ["-m", MODULE, "--pretrain", str(model), "--prompt_data", str(data), "--attn_implementation", "eager"]
+    command += ["--label_key", "label", "--apply_chat_template"]
     check_command(command)
     check_command([*command, "--prompt_data", f"{data}, {data}", "--eval_dataset", f"{data},hub/name"])
     for overrides, message in (
@@ -140,6 +142,7 @@ def test_training_command_is_checked_before_anything_starts(tmp_path):
         (["--label_key", "answer"], "line 1: field 'answer' is empty"),
         (["--input_key", "question"], "field 'question' is None, wanted a list"),
         (["--remote_rm_url", str(tmp_path / "reward.py")], "found no file"),
+        (["--remote_rm", str(tmp_path / "reward.py")], "did you mean --remote_rm_url"),
     ):
         with pytest.raises(ValueError, match=message):
             check_command([*command, *overrides])

@@ -10,10 +10,11 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rft.options.recorded import MODULE, differences, read_manifest, shown_options
+from rft.options.command import MODULE
+from rft.options.recorded import differences, read_manifest, shown_options
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, read_jsonl, series
-from rft.runs.attempt.evaluations import evaluation_table, evaluations, verdict, verdict_word
+from rft.runs.attempt.evaluations import comparison_lines, evaluation_table, evaluations, verdict_word
 from rft.runs.attempt.markdown import number, table
 
 ROWS = 12
@@ -47,7 +48,7 @@ def entry(root: Path, branch: str, tag: str, words: dict[str, str], run: Path, a
         f"**Configuration.** {configuration(root, tag, run, manifest, against)}",
         f"**Steps.** {steps(run)}",
         f"**Evaluations.** {evaluation_table(own)}",
-        f"**Verdict.**{verdict(paired, notes)}",
+        f"**Verdict.**{comparison_lines(paired, notes)}",
         f"**Lessons.** {TO_WRITE}",
         f"**Next.** {TO_WRITE}",
     ]

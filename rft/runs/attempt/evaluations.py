@@ -86,7 +86,7 @@ def deciding_first(paired: list[dict]) -> list[dict]:
     )
 
 
-def verdict(paired: list[dict], notes: list[str]) -> str:
+def comparison_lines(paired: list[dict], notes: list[str]) -> str:
     """The paired comparisons, the one that decides first; then what could not be compared."""
     lines = []
     for one in paired:

@@ -8,8 +8,6 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-from rft.options.recorded import MODULE
-
 TRAINING_PHASES = ("grpo", "train")  # names in phases.jsonl, which launchers choose
 RECENT_STEPS = 50
 STALL_STEPS = 5  # a run is said to stall when its last line is older than this many steps, and a minute
@@ -26,25 +24,13 @@ class Status(NamedTuple):
     ended: bool = False
 
 
-def train_options(command: list[str]) -> argparse.Namespace:
-    """The options of a training command (`run.json`) that decide its length; defaults are OpenRLHF 0.9.3's."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("--prompt_data", "--prompt_data_probs", "--eval_dataset"):
-        parser.add_argument(flag)
-    parser.add_argument("--rollout_batch_size", type=int, default=1024)
-    parser.add_argument("--num_episodes", type=int, default=1)
-    parser.add_argument("--max_samples", type=int, default=10**8)
-    parser.add_argument("--eval_steps", type=int, default=-1)
-    parser.add_argument("--eval_n_samples_per_prompt", type=int, default=4)
-    parser.add_argument("--dynamic_filtering", action="store_true")
-    after = command[command.index(MODULE) + 1 :] if MODULE in command else []
-    return parser.parse_known_args(after)[0]
-
-
 def total_steps(options: argparse.Namespace) -> int | None:
     """Steps of the whole run: full rollout batches of each episode. None where the prompts cannot be counted.
 
     OpenRLHF drops an episode's last batch unless it is full. With `--dynamic_filtering` it is an upper bound.
+
+    Args:
+        options: of the run's command (`rft.options.command.recorded`).
     """
     if not options.prompt_data or options.prompt_data_probs:
         return None

@@ -14,11 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from rft.options.command import recorded
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, spike_log
 from rft.rules.healthy import HEALTHY
 from rft.runs.memory import marked_processes
-from rft.runs.monitor.progress import total_steps, train_options
+from rft.runs.monitor.progress import total_steps
 
 MARKS = ("run.json", "phases.jsonl", TRAINING_FILE, EVAL_FILE)  # one of them makes a directory a run
 TRAINING_NAMES = frozenset({*HEALTHY, "global_step", "reward", "grad_norm_max", "actor_lr", "time_step_seconds"})
@@ -83,7 +84,7 @@ def find_run(path: Path) -> Path:
 def read_state(run: Path, before: State | None = None) -> State:
     """Read a run's directory; with the state `before` only what is new since."""
     metrics, manifest, log = metrics_dir(run), read_json(run / "run.json"), run / "train.log"
-    options = train_options(manifest.get("command", []))
+    options = recorded(manifest.get("command", []))
     same_run = before is not None and before.manifest == manifest and before.total_steps is not None
     full = run.resolve()
     return State(
@@ -152,7 +153,7 @@ def parse(line: bytes, key: str) -> dict | None:
     return None if key == "global_step" and number(record[key]) is None else record
 
 
-def number(value) -> float | None:
+def number(value: object) -> float | None:
     """A finite number, or None."""
     return value if type(value) in (int, float) and math.isfinite(value) else None
 

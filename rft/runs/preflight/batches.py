@@ -6,6 +6,7 @@ Pure functions of the options. Where each rule comes from stands beside it.
 import math
 from argparse import Namespace
 
+from rft.options.command import gpus_wanted
 from rft.runs import lr_schedule
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
 
@@ -99,15 +100,6 @@ def fault_lines(args: Namespace):
     elif len(set(by_rank)) > 1:
         measured = f"ranks would train on {', '.join(map(str, by_rank[:8]))} samples and wait for each other for ever"
         yield Line("batches", NO_GO, measured, even_repair(args))
-    # Asserted by the trainer's main, after half a minute of imports.
-    if args.advantage_estimator in ("rloo", "reinforce_baseline", "group_norm") and args.n_samples_per_prompt < 2:
-        measured = f"--advantage_estimator {args.advantage_estimator} with one sample a prompt"
-        yield Line("batches", NO_GO, measured, "--n_samples_per_prompt 8")
-    if args.on_policy_ratio_one and (size != total or args.max_epochs != 1 or args.async_train):
-        measured = "--on_policy_ratio_one with more than one update on the same samples"
-        yield Line("batches", NO_GO, measured, f"--train_batch_size {total} --max_epochs 1")
-    if args.loss_normalization == "batch" and args.use_dynamic_batch:
-        yield Line("batches", NO_GO, "--loss_normalization batch with dynamic batches", "leave --use_dynamic_batch out")
 
 
 def even_repair(args: Namespace) -> str:
@@ -218,18 +210,3 @@ def check_devices(args: Namespace, config: dict, present: int | None) -> list[Li
         faults.append(Line("devices", NO_GO, measured, repair))
     here = "" if present is None else f" of {present}"
     return lines("devices", faults, f"{args.actors} actor, {args.engines} x {parallel} engine: {wanted} GPUs{here}")
-
-
-def gpus_wanted(args: Namespace) -> int:
-    """GPUs (Ray's, logical on a CPU) of all roles together, as the trainer's placement groups ask for them."""
-    shared = args.colocate_all_models
-    total = args.actors
-    if not (shared and not args.async_train):
-        total += args.engines * args.vllm_tensor_parallel_size
-    if args.own_reference and not (shared or args.colocate_actor_ref):
-        total += args.ref_num_nodes * args.ref_num_gpus_per_node
-    reward = 0 if args.remote_rm_url else args.reward_num_nodes * args.reward_num_gpus_per_node
-    critic = args.critic_num_nodes * args.critic_num_gpus_per_node if args.critic_pretrain else 0
-    if not shared:
-        total += max(reward, critic) if critic and args.colocate_critic_reward else reward + critic
-    return total

@@ -7,14 +7,19 @@ import tempfile
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line
+
+if TYPE_CHECKING:
+    from openai_harmony import HarmonyEncoding
+    from tokenizers import Tokenizer
 
 MERGES = "o200k_base.tiktoken"  # the vocabulary's file, as openai-harmony looks for it
 START = 200006  # <|start|> in o200k_harmony: a tokenizer with it has gpt-oss's own vocabulary
 
 
-def check_harmony(model: Path, tokenizer, chat: list[dict] | None) -> list[Line]:
+def check_harmony(model: Path, tokenizer: "Tokenizer", chat: list[dict] | None) -> list[Line]:
     """A prompt of the training file rendered by the model's template, compared with openai-harmony's, token by token.
 
     A tokenizer with another vocabulary (the tiny model's) is compared as text. `chat` is None where the run applies no
@@ -91,7 +96,7 @@ def load_encoding():
             os.environ |= {} if before is None else {"TIKTOKEN_ENCODINGS_BASE": before}
 
 
-def reference_tokens(encoding, chat: list[dict], text: str) -> list[int]:
+def reference_tokens(encoding: "HarmonyEncoding", chat: list[dict], text: str) -> list[int]:
     """openai-harmony's tokens of a prompt, with the date and the effort that the template's `text` shows."""
     import openai_harmony as harmony
 
@@ -153,7 +158,7 @@ def load_tokenizer(model: Path):
         raise ValueError(f"tokenizer.json: {error}") from None
 
 
-def longest_prompt(model: Path, tokenizer, prompts: list[str | list[dict]], templated: bool) -> int:
+def longest_prompt(model: Path, tokenizer: "Tokenizer", prompts: list[str | list[dict]], templated: bool) -> int:
     """Tokens of the longest of these prompts, as the engine gets them."""
     texts = [render(model, as_chat(prompt)) if templated else prompt for prompt in prompts]
     return max(len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts)

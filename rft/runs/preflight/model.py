@@ -5,7 +5,6 @@ from argparse import Namespace
 from pathlib import Path
 
 from rft.checkpoint_check import require_gpt_oss
-from rft.options.refusals import NO_SINKS
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines, read_config
 
 SIZES = (
@@ -69,25 +68,14 @@ def check_reward(args: Namespace) -> list[Line]:
 
 
 def check_attention(args: Namespace, config: dict) -> list[Line]:
-    """Attention with sinks, no packing (`rft.options.refusals`), and gradient checkpointing that ZeRO-3 bears."""
+    """Gradient checkpointing that ZeRO-3 bears; an attention without gpt-oss's sinks is refused with the options."""
     if config.get("model_type") != "gpt_oss":
         return [Line("attention", GO, f"{args.attn_implementation}; no rule for {config.get('model_type')}")]
-    faults = []
-    if args.packing_samples or args.attn_implementation in NO_SINKS:
-        packed = ", packed samples" if args.packing_samples else ""
-        faults.append(
-            Line(
-                "attention",
-                NO_GO,
-                f"{args.attn_implementation}{packed}: leaves out gpt-oss's attention sinks",
-                "--attn_implementation eager, without --packing_samples, --use_dynamic_batch, --ring_attn_size",
-            )
-        )
     reentrant = args.gradient_checkpointing_use_reentrant
     if args.gradient_checkpointing and args.zero_stage == 3 and not reentrant:
         measured = "non-reentrant gradient checkpointing fails under ZeRO-3 (metadata of recomputed values)"
-        faults.append(Line("attention", NO_GO, measured, "--gradient_checkpointing_use_reentrant"))
-    return lines("attention", faults, args.attn_implementation)
+        return [Line("attention", NO_GO, measured, "--gradient_checkpointing_use_reentrant")]
+    return [Line("attention", GO, args.attn_implementation)]
 
 
 def check_lora(args: Namespace) -> list[Line]:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
 
 from rft.record.eval_names import parse
 from rft.rules.healthy import HEALTHY, is_healthy
@@ -85,7 +86,13 @@ def step_range(runs: list[Run]) -> tuple[float, float]:
     return (min(steps), max(steps)) if steps else (0, 1)
 
 
-def chart(name: str, curves: list[Points], steps: tuple[float, float], band=(None, None), whiskers=None) -> dict:
+def chart(
+    name: str,
+    curves: list[Points],
+    steps: tuple[float, float],
+    band: Sequence[float | None] = (None, None),
+    whiskers: list[list[tuple]] | None = None,
+) -> dict:
     """One chart of several runs.
 
     Args:
@@ -138,7 +145,7 @@ def chart(name: str, curves: list[Points], steps: tuple[float, float], band=(Non
     }  # fmt: skip
 
 
-def domain(values: list[float], band, log: bool) -> tuple[float, float]:
+def domain(values: list[float], band: Sequence[float | None], log: bool) -> tuple[float, float]:
     """Ends of the vertical axis: the values, and a healthy bound where a value breaks it or comes near it."""
     low, high = min(values), max(values)
     if low == high == 0 and not any(band):
@@ -157,7 +164,7 @@ def domain(values: list[float], band, log: bool) -> tuple[float, float]:
     return (low if low == 0 else low - pad), high + pad
 
 
-def band_of(bounds, low: float, high: float, y) -> dict | None:
+def band_of(bounds: Sequence[float | None], low: float, high: float, y: Callable[[float], float]) -> dict | None:
     """The healthy band: `text`, and `top` and `height` of its rectangle within the axis."""
     if bounds[0] is bounds[1] is None:
         return None

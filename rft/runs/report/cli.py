@@ -155,12 +155,12 @@ def held_out(run: Run) -> list[tuple[str, str, str]]:
     return [(f"{ends[0]['mode']}, post hoc", value, f"{ends[0]['dataset']}, {ends[0]['n']} problems")]
 
 
-def three(value) -> str:
+def three(value: object) -> str:
     """A number with three digits; a dash for what is none."""
     return "–" if number(value) is None else charts.text(value)
 
 
-def numbers(value) -> str:
+def numbers(value: object) -> str:
     """The numbers of a decision, `name value, …`; what is no dict as it stands."""
     if not isinstance(value, dict):
         return "" if value is None else str(value)

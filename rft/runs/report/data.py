@@ -73,12 +73,12 @@ def load(run_dir: Path, alone: bool = True) -> Run:
     return run
 
 
-def number(value) -> float | None:
+def number(value: object) -> float | None:
     """A finite number as it is, None for everything else."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
-def dicts(value) -> list[dict]:
+def dicts(value: object) -> list[dict]:
     """The dicts in a list; none where the value is no list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 

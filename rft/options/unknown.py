@@ -1,0 +1,25 @@
+"""What a command line that argparse cannot read is told, by trainer, preflight and launcher alike."""
+
+import argparse
+import difflib
+
+MODULE = "openrlhf.cli.train_ppo_ray"
+HELP = f"python -m {MODULE} --help lists the options"
+
+
+def explain(parser: argparse.ArgumentParser, message: str) -> str:
+    """A message of argparse as found, wanted, repair where it is about an option that does not exist."""
+    found = message.removeprefix("unrecognized arguments: ")
+    if found == message:
+        return f"command: {message}; {HELP}"
+    name = next((word.partition("=")[0] for word in found.split() if word.startswith("--")), None)
+    if name is None:
+        return (
+            f"command: words that belong to no option\n  found:  {found}\n"
+            f"  wanted: each value after its option, one with blanks in quotes\n  repair: {HELP}"
+        )
+    names = list(parser._option_string_actions)
+    close = [each for each in names if each.startswith(name)] or difflib.get_close_matches(name, names, 1)
+    meant = f"did you mean {' or '.join(close[:3])}? " if close else ""
+    wanted = "an option of the trainer, its name written out"
+    return f"command: no such option\n  found:  {found}\n  wanted: {wanted}\n  repair: {meant}{HELP}"

@@ -1,0 +1,221 @@
+"""One reading of a training command: every reader agrees, abbreviations are refused, old runs can still be read."""
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from preflight_options import TINY
+
+from rft import options
+from rft.options import command, recorded
+from rft.record import disk
+from rft.runs.diagnose import written_places
+from rft.runs.monitor.progress import total_steps
+from rft.runs.preflight import batches
+
+ROOT = Path(__file__).resolve().parents[2]
+START = ["python", "-m", command.MODULE]
+
+
+def trainers_parser() -> argparse.ArgumentParser:
+    """The trainer's parser as the patched trainer makes it: the class of the standard library, then `options.add`."""
+    parser = argparse.ArgumentParser()
+    for statement in command.statements(command.installed_source()):
+        exec(statement, {"parser": parser, "datetime": command.datetime})
+    options.add(parser)
+    return parser
+
+
+def as_launcher(words: list[str], **environment: str) -> subprocess.CompletedProcess:
+    """What launch/pipeline.sh calls."""
+    call = [sys.executable, "-m", "rft.options.command", *words]
+    return subprocess.run(call, cwd=ROOT, env=os.environ | environment, capture_output=True, check=False)
+
+
+def values(done: subprocess.CompletedProcess) -> dict[str, str]:
+    assert done.returncode == 0, done.stderr.decode()
+    fields = done.stdout.decode().split("\0")[:-1]
+    return dict(zip(fields[::2], fields[1::2], strict=True))
+
+
+ABBREVIATED = [
+    (["--generate_max", "8192"], "--generate_max 8192", "--generate_max_len"),
+    (["--generate_max=8192"], "--generate_max=8192", "--generate_max_len"),
+    (["--colocate_all"], "--colocate_all", "--colocate_all_models"),
+    (["--num_epiisodes", "3"], "--num_epiisodes 3", "--num_episodes"),
+    (["--qqqqqqqq"], "--qqqqqqqq", None),
+]
+
+
+@pytest.mark.parametrize(("words", "found", "meant"), ABBREVIATED)
+def test_an_option_that_is_not_written_out_is_refused_by_trainer_preflight_and_launcher(words, found, meant, capsys):
+    with pytest.raises(SystemExit) as ended:
+        trainers_parser().parse_args([*TINY.split(), *words])
+    trainer = capsys.readouterr().err
+    with pytest.raises(ValueError, match="no such option") as refused:
+        command.parse([*START, *TINY.split(), *words])
+    launcher = as_launcher([*START, *TINY.split(), *words])
+    assert (ended.value.code, launcher.returncode) == (2, 2)
+    assert trainer == launcher.stderr.decode() == f"error: {refused.value}\n" and launcher.stdout == b""
+    lines = trainer.splitlines()
+    assert lines[0] == "error: command: no such option" and lines[1] == f"  found:  {found}"
+    assert lines[2].startswith("  wanted: ") and lines[3].startswith("  repair: ")
+    assert f"did you mean {meant}?" in lines[3] if meant else "did you mean" not in lines[3]
+
+
+def test_a_word_that_belongs_to_no_option_is_named():
+    with pytest.raises(ValueError, match=r"found:  stray\n  wanted: .*quotes"):
+        command.parse([*START, "--seed", "3", "stray"])
+
+
+# Words of a command, and what each of its readers must find: the last of an option, values after = or after a blank.
+AGREED = [
+    (["--seed=7"], {"seed": 7}),
+    (["--seed", "7", "--seed=9"], {"seed": 9}),
+    (["--seed=9", "--seed", "7"], {"seed": 7}),
+    (["--eval_steps", "-1"], {"eval_steps": -1}),
+    (["--init_kl_coef", "-0.5"], {"init_kl_coef": -0.5}),
+    (["--actor_learning_rate=-1e-3"], {"actor_learning_rate": -1e-3}),
+    (["--target_modules", "q_proj", "k_proj", "--seed", "1"], {"target_modules": ["q_proj", "k_proj"], "seed": 1}),
+    (["--target_modules", "q_proj", "--target_modules", "v_proj", "o_proj"], {"target_modules": ["v_proj", "o_proj"]}),
+    (["--adam_betas", "0.9", "0.99"], {"adam_betas": [0.9, 0.99]}),
+    (["--enforce_eager", "--seed", "2"], {"enforce_eager": True, "seed": 2}),
+    (["--save_path=a=b"], {"save_path": "a=b"}),
+    (["--save_path", "a b"], {"save_path": "a b"}),
+    (["--save_path", "--a b"], {"save_path": "--a b"}),
+    (["--ckpt_path="], {"ckpt_path": ""}),
+]
+
+
+def shown(value) -> str:
+    words = value if isinstance(value, list) else [value]
+    return " ".join(str(word) for word in words)
+
+
+def same(text: str, value) -> bool:
+    """Whether a text shows a value: numbers as numbers, a flag that is on as `on` or 1."""
+    if value is True:
+        return text in ("on", "1")
+    return recorded.comparable(text) == recorded.comparable(shown(value))
+
+
+@pytest.mark.parametrize(("words", "wanted"), AGREED)
+def test_all_readers_of_a_command_agree(words, wanted):
+    line = [*START, *words]
+    trainer, launcher, report = trainers_parser().parse_args(words), values(as_launcher(line)), recorded.options(line)
+    preflight, of_a_run = command.parse(line), command.recorded(line)
+    for name, value in wanted.items():
+        assert [getattr(args, name) for args in (trainer, preflight, of_a_run)] == [value] * 3
+        assert same(launcher[name], value) and same(report[name], value)
+    assert report.keys() == wanted.keys()
+
+
+SETTLED = ("critic_pretrain", "packing_samples", "attn_implementation", "remote_rm_url")  # by `command.settle`
+
+
+def test_what_is_not_given_has_the_trainers_default_for_all_who_need_it():
+    trainer = vars(trainers_parser().parse_args([]))
+    trainer.pop("wandb_run_name")  # the time of day
+    for args in (command.parse(START), command.recorded(START), command.recorded([])):
+        assert {name: getattr(args, name) for name in trainer if name not in SETTLED} == {
+            name: value for name, value in trainer.items() if name not in SETTLED
+        }
+    launcher = values(as_launcher(START))
+    assert (launcher["generate_max_len"], launcher["lora_serving"]) == ("1024", "exact")
+    assert (launcher["colocate_all_models"], launcher["pretrain"], launcher["adam_betas"]) == ("", "", "0.9 0.95")
+    assert recorded.options(START) == {}
+
+
+def test_the_launcher_counts_the_devices_that_preflight_counts():
+    words = [*START, "--actor_num_gpus_per_node", "4", "--vllm_num_engines", "2", "--vllm_tensor_parallel_size=2"]
+    words += ["--lora_rank", "8", "--init_kl_coef", "0.1", "--advantage_estimator", "rloo", "--remote_rm_url", "r.py"]
+    for more, gpus in (
+        ([], "8"),
+        (["--colocate_all_models"], "4"),
+        (["--separate_reference_model", "--ref_num_gpus_per_node", "3"], "11"),
+    ):
+        line = [*words, "--n_samples_per_prompt", "2", *more]
+        assert values(as_launcher(line))["gpus"] == gpus == str(batches.gpus_wanted(command.parse(line)))
+
+
+def test_what_the_trainer_refuses_is_said_to_the_launcher(tmp_path):
+    done = as_launcher([*START, "--async_train"])
+    assert done.returncode == 2 and b"found:  --async_train without --enable_vllm_is_correction" in done.stderr
+    (tmp_path / "config.json").write_text('{"model_type": "gpt_oss"}')
+    done = as_launcher([*START, "--pretrain", str(tmp_path), "--packing_samples"])
+    assert done.returncode == 2 and b"gpt-oss cannot be trained like this" in done.stderr
+
+
+OLD = [*START, "--seed", "3", "--gone", "a", "-2", "--off", "--also_gone=x=y", "--ckpt_path=/c", "--stop_rules", "odd"]
+
+
+def test_options_that_are_no_longer_known_are_shown_and_do_not_hide_the_others():
+    with pytest.raises(ValueError, match="--gone"):
+        command.parse(OLD)
+    assert recorded.options(OLD) == {
+        "seed": "3", "gone": "a -2", "off": "on", "also_gone": "x=y", "ckpt_path": "/c", "stop_rules": "odd"
+    }  # fmt: skip
+    assert command.recorded([*OLD, "--kl_estimator", "k0"]).kl_estimator == "k0"
+
+
+def test_an_option_that_took_another_number_of_words_is_shown():
+    line = [*START, "--seed", "1", "2", "--enforce_eager", "true", "--adam_betas", "0.9", "--save_path"]
+    wanted = {"seed": "1 2", "enforce_eager": "true", "adam_betas": "0.9", "save_path": "on"}
+    assert recorded.options(line) == wanted
+
+
+@pytest.mark.parametrize("form", ["--ckpt_path=%s", "--ckpt_path %s"])
+def test_free_space_is_judged_where_checkpoints_are_written(tmp_path, form):
+    folder = tmp_path / "far"
+    folder.mkdir()
+    manifest = {"command": [*START, *(form % folder).split(" ")]}
+    assert written_places(tmp_path, manifest) == disk.places(folder, [tmp_path, tmp_path])
+    assert written_places(tmp_path, manifest) != disk.places(tmp_path, [tmp_path, tmp_path])
+    assert written_places(tmp_path, {}) == disk.places(tmp_path, [tmp_path, tmp_path])
+
+
+def test_the_monitor_counts_the_steps_that_are_trained(tmp_path):
+    (tmp_path / "p.jsonl").write_text("{}\n" * 10)
+    line = [*START, f"--prompt_data={tmp_path}/p.jsonl", "--rollout_batch_size=3", "--gone", "1"]
+    assert total_steps(command.recorded(line)) == 3
+
+
+# --- the copy of OpenRLHF's options, for a machine without it ---
+
+
+def test_the_copy_of_the_trainers_options_is_true():
+    """After a change that is meant: RFT_WRITE_GOLDEN=1 python -m pytest tests/unit/test_command.py."""
+    found = command.statements(command.installed_source())
+    assert len(found) > 100
+    copy = "\n".join(map(without_help, found)) + "\n"
+    if os.environ.get("RFT_WRITE_GOLDEN"):
+        command.COPY.write_text(copy)
+    assert command.COPY.read_text() == copy
+
+
+def without_help(statement: str) -> str:
+    call = ast.parse(statement, mode="eval").body
+    call.keywords = [word for word in call.keywords if word.arg != "help"]
+    return ast.unparse(call)
+
+
+READ = """
+import importlib.util, json, sys
+from rft.options import command, recorded
+assert importlib.util.find_spec("openrlhf") is None
+line = json.loads(sys.argv[1])
+print(json.dumps([vars(command.parse(line)), recorded.options(line)]))
+"""
+
+
+def test_a_machine_without_openrlhf_reads_the_same():
+    line = [*START, "--seed=7", "--target_modules", "q_proj", "v_proj", "--lora_rank", "8", "--wandb_run_name", "x"]
+    here = [vars(command.parse(line)), recorded.options(line)]
+    call = [sys.executable, "-S", "-c", READ, json.dumps(line)]  # -S: no installed package
+    there = subprocess.run(call, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    assert json.loads(there.stdout) == json.loads(json.dumps(here))
