@@ -88,11 +88,7 @@ def parts(page: str, line: str) -> list[Command]:
 
 
 SHOWN = [command for page in PAGES for command in commands(page)]
-CALLS = [
-    command
-    for command in SHOWN
-    if command.words[0] == PYTHON and command.words[1] != "-c" and "pytest" not in command.words
-]
+CALLS = [command for command in SHOWN if command.words[0] == PYTHON and "pytest" not in command.words]
 
 
 def split(command: Command) -> tuple[tuple[str, ...], list[str]]:
