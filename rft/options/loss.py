@@ -1,23 +1,25 @@
 """Which options of the loss go together, for the trainer and for preflight, so without torch; docs/loss.md explains."""
 
+from argparse import Namespace
+
 # The corrections for rollouts of another policy, with their usual bounds: the cap C, or IcePop's [α, β].
 CORRECTIONS = {"tis": [2.0], "token-mis": [2.0], "seq-mis": [2.0], "icepop": [0.5, 5.0]}
 # Estimators whose baseline is the mean of a prompt's samples.
 GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 
 
-def correction_bounds(args) -> tuple[float, float]:
+def correction_bounds(args: Namespace) -> tuple[float, float]:
     """Low and high of `--vllm_is_correction_type`, from `--vllm_is_bounds` or the usual ones; low is 0 for a cap."""
     bounds = CORRECTIONS[args.vllm_is_correction_type] if args.vllm_is_bounds is None else args.vllm_is_bounds
     return (bounds[0] if len(bounds) == 2 else 0.0, bounds[-1])
 
 
-def needs_own_model(args) -> bool:
+def needs_own_model(args: Namespace) -> bool:
     """Whether `--init_kl_coef` needs a model beside the actor; with LoRA the actor without its adapter will do."""
     return args.lora_rank == 0 or args.separate_reference_model
 
 
-def require_sound_loss(args) -> None:
+def require_sound_loss(args: Namespace) -> None:
     """Refuse options of the loss that do not mean what they say together.
 
     Raises:
@@ -30,7 +32,7 @@ def require_sound_loss(args) -> None:
     require_accumulation(args)
 
 
-def require_correction(args) -> None:
+def require_correction(args: Namespace) -> None:
     """Refuse a correction under a name or with bounds that no paper gives it.
 
     Raises:
@@ -76,7 +78,7 @@ def require_correction(args) -> None:
         )
 
 
-def require_group(args) -> None:
+def require_group(args: Namespace) -> None:
     """Refuse groups of one, which are their own baseline (OpenRLHF asserts it for its own estimators).
 
     Raises:
@@ -90,7 +92,7 @@ def require_group(args) -> None:
         )
 
 
-def require_token_mean(args) -> None:
+def require_token_mean(args: Namespace) -> None:
     """Refuse `--loss_normalization batch` for a loss that is a mean over sequences.
 
     The factor makes every token of a step count the same; a sequence of gspo would count by its length.
@@ -107,7 +109,7 @@ def require_token_mean(args) -> None:
         )
 
 
-def require_accumulation(args) -> None:
+def require_accumulation(args: Namespace) -> None:
     """Refuse dynamic batches where DeepSpeed would keep the gradient of the last micro-batch only.
 
     With its optimizer on the host, ZeRO 1 and 2 add up gradients only when `gradient_accumulation_steps` is above 1
@@ -124,7 +126,7 @@ def require_accumulation(args) -> None:
         )
 
 
-def require_static_batches(args) -> None:
+def require_static_batches(args: Namespace) -> None:
     """Refuse `--loss_normalization batch` with dynamic batches, whose steps have any number of micro-batches.
 
     Raises:
@@ -137,7 +139,7 @@ def require_static_batches(args) -> None:
         )
 
 
-def require_on_policy(args) -> None:
+def require_on_policy(args: Namespace) -> None:
     """Refuse `--on_policy_ratio_one` where an optimizer step is not the first on its samples.
 
     Raises:

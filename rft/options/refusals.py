@@ -4,6 +4,7 @@ Standard library only, but for models of the hub, which only the trainer looks u
 """
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
 from rft.options import loss, remote_code
@@ -15,7 +16,7 @@ NO_SINKS = ("flash_attention_2", "flash_attention_3", "sdpa")
 VOCABULARY = ("lm_head", "embed_tokens")
 
 
-def require_correction(args) -> None:
+def require_correction(args: Namespace) -> None:
     """Refuse asynchronous training without importance sampling between engine and trainer.
 
     Its samples come from a policy that is up to `--async_queue_size` updates and one older, while the ratio compares
@@ -33,7 +34,7 @@ def require_correction(args) -> None:
         )
 
 
-def require_no_average_of_adapters(args) -> None:
+def require_no_average_of_adapters(args: Namespace) -> None:
     """Refuse `--enable_ema` with LoRA: upstream averages into a second model without adapters, and saves that.
 
     Parameters are paired by their order (`DeepspeedStrategy.moving_average`), where PEFT's A and B are in between: the
@@ -51,7 +52,7 @@ def require_no_average_of_adapters(args) -> None:
         )
 
 
-def require_servable_targets(args) -> None:
+def require_servable_targets(args: Namespace) -> None:
     """Refuse adapters of the vocabulary layers, which the engine cannot serve: the first sync would end the run.
 
     Raises:
@@ -68,7 +69,7 @@ def require_servable_targets(args) -> None:
         )
 
 
-def require_stoppable(args) -> None:
+def require_stoppable(args: Namespace) -> None:
     """Check `--stop_rules`; with asynchronous training the default becomes `off`.
 
     Raises:
@@ -86,7 +87,7 @@ def require_stoppable(args) -> None:
         )
 
 
-def require_sound_attention(args) -> None:
+def require_sound_attention(args: Namespace) -> None:
     """`require_sinks` for a checkpoint directory; others are looked up by the trainer only.
 
     Raises:
@@ -95,7 +96,7 @@ def require_sound_attention(args) -> None:
     require_sinks(args, model_type(args.pretrain))
 
 
-def require_sinks(args, kind: str | None) -> None:
+def require_sinks(args: Namespace, kind: str | None) -> None:
     """Refuse to train gpt-oss with an attention that leaves its sinks out, or with packed samples, which need one.
 
     FlashAttention 2 has no sinks (Dao-AILab #1797): the model would be another one, without an error.
@@ -131,7 +132,7 @@ def hub_model_type(name: str) -> str:
     return AutoConfig.from_pretrained(name, trust_remote_code=remote_code.trusted()).model_type
 
 
-def require_names_of_sets(args) -> None:
+def require_names_of_sets(args: Namespace) -> None:
     """Refuse sets of `--eval_dataset` whose numbers would have one name. Raises ValueError."""
     dataset_names(args.eval_dataset or "")
 
@@ -150,7 +151,7 @@ REFUSALS = (
 )
 
 
-def refuse(args) -> None:
+def refuse(args: Namespace) -> None:
     """Everything that the trainer refuses to train with, the same for preflight and launcher.
 
     Args:

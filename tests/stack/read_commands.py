@@ -3,8 +3,7 @@
 python read_commands.py COMMANDS OUT      COMMANDS: a JSON list of lists of words
 
 Writes to OUT for each command what `parse_args` returned, null where it refused, and whether the checks behind it let
-the command pass.
-OpenRLHF builds its parser in that block, which therefore runs as it stands, with `train` replaced.
+the command pass. OpenRLHF builds its parser in that block, which therefore runs as it is, with `train` replaced.
 """
 
 import argparse

@@ -178,7 +178,7 @@ def test_rewards_by_group_and_phase_times_are_measured(run_dir):
         assert record["high_reward_but_wrong"] == 0
         phases = [record[f"time_{phase}_seconds"] for phase in ("rollout", "experience", "train", "sync")]
         assert min(phases) > 0
-        assert sum(phases) <= record["time_step_seconds"] < 2 * sum(phases)
+        assert sum(phases) <= record["time_step_seconds"]
 
 
 def test_samples_of_saved_steps_can_be_read(run_dir):

@@ -14,13 +14,19 @@ def modules() -> dict[str, Path]:
 
 
 MODULES = modules()
+UNRUN = "TYPE_CHECKING"
 
 
-def imports(name: str) -> set[str]:
-    """What a module imports anywhere in it: our modules by their full names, others by the first part of theirs."""
+def imports(name: str, types: bool = True) -> set[str]:
+    """What a module imports anywhere in it: our modules by their full names, others by the first part of theirs.
+
+    Without `types` what stands under `if TYPE_CHECKING:` is left out: it is never run.
+    """
     package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
-    found = set()
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+    found, tree = set(), ast.parse(MODULES[name].read_text())
+    if not types:
+        tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == UNRUN)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -6,7 +6,10 @@ Steps are rollout batches, as in training_metrics.jsonl.
 import argparse
 import statistics
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rft.runs.monitor.state import State
 
 TRAINING_PHASES = ("grpo", "train")  # names in phases.jsonl, which launchers choose
 RECENT_STEPS = 50
@@ -49,7 +52,7 @@ def count_lines(path: Path) -> int | None:
     return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
 
 
-def step_seconds(state) -> float | None:
+def step_seconds(state: "State") -> float | None:
     """Median seconds of the last steps; of a run that does not log them, its training time over its steps."""
     records = state.training.records
     recent = [s for r in records[-RECENT_STEPS:] if (s := r.get("time_step_seconds")) is not None]
@@ -59,7 +62,7 @@ def step_seconds(state) -> float | None:
     return seconds / len(records) if records and seconds else None
 
 
-def training_seconds(state) -> float | None:
+def training_seconds(state: "State") -> float | None:
     """Seconds that training took, as its launcher measured them; before that, from its start to its last line."""
     if found := [p.get("seconds") for p in state.phases.records if p["phase"] in TRAINING_PHASES]:
         return found[-1]
@@ -68,7 +71,7 @@ def training_seconds(state) -> float | None:
     return None
 
 
-def status(state) -> Status:
+def status(state: "State") -> Status:
     """What the run is doing, from `rft.runs.monitor.state.State`; the first line that applies."""
     records, phases = state.training.records, [p["phase"] for p in state.phases.records]
     step = records[-1]["global_step"] if records else 0
@@ -89,7 +92,7 @@ def status(state) -> Status:
     return _under_way(state, step, phases)
 
 
-def _under_way(state, step: float, phases: list[str]) -> Status:
+def _under_way(state: "State", step: float, phases: list[str]) -> Status:
     if not state.training.records:
         word = "starting" if state.manifest else "preparing" if phases else "waiting"
         last = f"; last finished: {phases[-1]}" if phases else ""
@@ -109,7 +112,7 @@ def _under_way(state, step: float, phases: list[str]) -> Status:
     return Status("evaluating" if evaluating else "training", "good")
 
 
-def _absent(state) -> str:
+def _absent(state: "State") -> str:
     """A hint, no verdict: the run may be on another machine, or was started without a launcher."""
     return "; no process of it on this machine" if state.processes == 0 else ""
 
