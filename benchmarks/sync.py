@@ -4,7 +4,7 @@
     .venv/bin/python -m benchmarks.sync --out DIR --cpu-tiny                         the same on a CPU
 
 The real hook on both sides: `rft.hooks.lora_sync.sync` from a ZeRO-3 engine of one rank to one `LLMRayActor`. Each case
-serves exactly; with `-merged` behind its name, by `--lora_serving merged`. Before the clock runs, one update of 5e-7.
+serves exactly; with `-merged` after its name, by `--lora_serving merged`. Before the clock runs, one update of 5e-7.
 20b: complete bf16 trainer, checkpoint served as MXFP4, LoRA r=32. 120b: r=64, 36 layers, 128 experts; its bf16 trainer
 (234 GB) does not fit, so the trainer holds the attention layers only, which is all that a sync reads; the engine holds
 the complete MXFP4 model with dummy values. Each case has a process of its own and is kept when the other fails.

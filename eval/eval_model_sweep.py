@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Compare the checkpoints of a run: all of them on the OOD probe, then the best ones and the baseline on the rest.
 
-Stage 1 ranks by the probe with greedy_pass@1. Choosing the highest of many flatters it, so stage 2 measures the chosen
+Stage 1 ranks by the probe with greedy_pass@1. The highest of many is too high by chance, so stage 2 measures the chosen
 ones again, on other problems or with other samples.
 
     .venv/bin/python eval/eval_model_sweep.py --baseline base=MODEL_DIR --checkpoints RUN/checkpoints \\

@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT.json")
     parser.add_argument("--baseline", metavar="NAME", help="compare the others with this model (default: the first)")
-    parser.add_argument("--regrade", action="store_true", help="grade every response again with the present grader")
+    parser.add_argument("--regrade", action="store_true", help="grade every response again with the current grader")
     parser.add_argument(
         "--dataset", action="append", default=[], type=Path, metavar="FILE.jsonl",
         help="with --regrade: take the labels of the results on this dataset from the file, by problem id",

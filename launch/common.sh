@@ -102,7 +102,7 @@ claim_run_dir() {
 require_resumable() {
     local left
     left=$(left_of_run | paste -sd ' ')
-    [[ -z $left ]] || die "the run has not ended" "processes $left of $RUN_DIR" "none" "let them end, or end them"
+    [[ -z $left ]] || die "the run has not ended" "processes $left of $RUN_DIR" "none" "wait for them, or stop them"
     each_place require_same_place
 }
 

@@ -82,7 +82,7 @@ spare_start_job() {
     [[ -d $root ]] || die "no checkout on the spare" "no folder $root" "this repository" \
         "bash launch/spare.sh sync-code"
     if tmux has-session -t "=$name" 2>/dev/null; then
-        die "the session exists" "tmux session $name on the spare" "a new name" "choose another one, or end it there"
+        die "the session exists" "tmux session $name on the spare" "a new name" "choose another one, or stop it there"
     fi
     [[ ! -e $job ]] || die "the name is taken" "$job on the spare, of an earlier job" "a new name" \
         "choose another one, or move that folder away"

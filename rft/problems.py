@@ -56,7 +56,7 @@ def read_problems(path: str | Path) -> list[dict]:
             )
         if problem["id"] in lines:
             raise ValueError(
-                f"{where}: found id {problem['id']!r}, as on line {lines[problem['id']]}; wanted one problem an id; "
+                f"{where}: found id {problem['id']!r}, as on line {lines[problem['id']]}; wanted one problem per id; "
                 "remove or rename one of them"
             )
         lines[problem["id"]] = number

@@ -130,7 +130,7 @@ def locked(cache: Path) -> Iterator:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"found {cache} in use by another process, wanted it alone; wait, or pass another --cache"
+                f"found {cache} in use by another process, wanted no other user of it; wait, or pass another --cache"
             ) from None
         lock.seek(0)
         require_cache(cache, lock.readline())

@@ -40,7 +40,9 @@ def checked(named: list[tuple[str, Path]], base: Path | None = None) -> list[Mod
     models = []
     for name, path in named:
         if any(name == other.name for other in models):
-            raise ValueError(f"found the name {name!r} twice; wanted one a model; rename one in --model NAME=PATH")
+            raise ValueError(
+                f"found the name {name!r} twice; wanted one name per model; rename one in --model NAME=PATH"
+            )
         try:
             models.append(_checked(name, path, base))
             if not trusted():

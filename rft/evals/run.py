@@ -107,7 +107,7 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
     samples, temperature = settings.drawn()
     problems = {path: read_problems(path) for path in datasets}
     if len({path.name for path in problems}) < len(datasets):
-        raise ValueError("found two datasets of one file name; numbers are labelled by it; rename one")
+        raise ValueError("found two datasets with one file name; numbers are labelled by it; rename one")
     prompts, templates = _render(models, problems, settings)
     tree_ids = overlay.tree_ids()
     rooms = {base: adapter_room(models, base, settings.serving, settings.lora_rank) for base, _ in prompts}
@@ -261,8 +261,8 @@ def require_same_kernels(state: dict, served: dict) -> None:
     before = state["header"].get("served", served)["backends"]
     if before != served["backends"]:
         raise ValueError(
-            f"{state['file']}: found samples of the kernels {before}, the engine has {served['backends']}; wanted one "
-            "set of kernels for a model's samples; choose those again, or pass another --cache"
+            f"{state['file']}: found samples from the kernels {before}, the engine has {served['backends']}; wanted "
+            "one set of kernels for a model's samples; choose those again, or pass another --cache"
         )
 
 

@@ -1,4 +1,4 @@
-"""Early stopping: judge the run by its own files after every step, and end it in good order where a rule stops it.
+"""Early stopping: judge the run by its own files after every step, and save and end it where a rule says so.
 
 The trainer's process decides with the same files and rules as `rft.runs.diagnose`, so that a resumed run knows its
 history and a user can repeat every decision. The driver's process saves as at the normal end, and exits with status 10.

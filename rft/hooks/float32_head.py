@@ -47,7 +47,7 @@ def install(model: torch.nn.Module) -> None:
     if type(head) is not torch.nn.Linear or head.bias is not None:
         raise ValueError(
             f"--head_dtype float32: the model's head is a {type(head).__name__}; wanted a linear layer without bias; "
-            "take --head_dtype model"
+            "use --head_dtype model"
         )
     head.__class__ = Float32Linear
 
@@ -69,6 +69,6 @@ def in_engine(model: torch.nn.Module) -> None:
     if type(head.quant_method) is not UnquantizedEmbeddingMethod:
         raise ValueError(
             f"--head_dtype float32: the engine's head has {type(head.quant_method).__name__}; wanted an "
-            "unquantised one; take --head_dtype model"
+            "unquantised one; use --head_dtype model"
         )
     head.quant_method = Float32Head()

@@ -98,7 +98,7 @@ def _parse_file(lines: list[bytes], at: int, name: str) -> tuple[FileDiff, int]:
         old = b"/dev/null" if kind == "create" else b"a/" + path.encode()
         new = b"/dev/null" if kind == "delete" else b"b/" + path.encode()
         if lines[at].rstrip(b"\n") != b"--- " + old or lines[at + 1 : at + 2] != [b"+++ " + new + b"\n"]:
-            raise _bad(name, at, f"the ---/+++ lines do not fit `diff --git` of {path} ({kind})")
+            raise _bad(name, at, f"the ---/+++ lines do not match `diff --git` of {path} ({kind})")
         at += 2
         while at < len(lines) and lines[at].startswith(b"@@ "):
             hunk, at = _parse_hunk(lines, at, name)
@@ -143,7 +143,7 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
                 side.append(text)
         at += 1
     if (len(old), len(new)) != (old_count, new_count):
-        raise _bad(name, at, "the line counts of a hunk do not fit its body")
+        raise _bad(name, at, "the line counts of a hunk do not match its body")
     for side in (old, new):
         if any(not line.endswith(b"\n") for line in side[:-1]):
             raise _bad(name, at, "a line without line end inside a hunk")

@@ -128,7 +128,7 @@ def mismatch(training: list[dict], evaluations: list[dict], facts: dict) -> Verd
     reason = f"last mismatches {_list(last)} nats, first {floor:.3g}"
     change = (
         f"{LOWER_LR}; try --enable_vllm_is_correction; compare engine and adapter with eval/eval_posthoc.py, whose "
-        "probe refuses a sync that is off"
+        "probe refuses a wrong sync"
     )
     numbers = {"last": last, "first": floor, "times": [value / floor for value in last if floor]}
     return graded(bad, warn, reason, numbers, change)

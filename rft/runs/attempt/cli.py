@@ -1,10 +1,10 @@
-"""Put an attempt on record: question and prediction before the run, what came of it after.
+"""Record an attempt: question and prediction before the run, results after it.
 
     .venv/bin/python -m rft.runs.attempt start 26 grpo-20b-em --question "…" --prediction "…"
     .venv/bin/python -m rft.runs.attempt finish 26 runs/train_grpo_20b/20260101T000000Z [--against RUN]
 
 `start` makes the branch `attempt-26-grpo-20b-em` and the annotated tag `attempt-26-start`, whose message keeps question
-and prediction. `finish` puts an entry on top of research_log.md; the human adds lessons, and commits. Neither needs a
+and prediction. `finish` puts an entry on top of research_log.md; you add lessons, and commit. Neither needs a
 network, and nothing is pushed. Exit status 2 is bad input, with one message; nothing has changed then.
 """
 
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    begin = commands.add_parser("start", help="branch and tag from the present commit")
+    begin = commands.add_parser("start", help="branch and tag from the current commit")
     begin.add_argument("number", type=int)
     begin.add_argument("slug", help="short description for the branch: lower case, digits, hyphens")
     begin.add_argument("--question", required=True, help="what the attempt is to find out")
@@ -95,7 +95,7 @@ def finish(root: Path, number: int, run: Path, against: Path | None) -> None:
     for place in heads:
         if re.search(rf"\b{prefix(number)}-", lines[place]):
             raise ValueError(
-                f"{LOG}, line {place + 1}: found an entry of attempt {number}; wanted one an attempt; edit it there, "
+                f"{LOG}, line {place + 1}: found an entry of attempt {number}; wanted one per attempt; edit it there, "
                 "or remove it to have it written again"
             )
     text = entry(root, branch, tag, words, run, against)

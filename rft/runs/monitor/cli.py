@@ -2,7 +2,7 @@
 
     .venv/bin/python -m rft.runs.monitor RUN [--once] [--interval SECONDS]
 
-RUN is a run's directory or a folder of runs, of which the newest is taken. Reads only. Ctrl-C leaves; the page also
+RUN is a run's directory or a folder of runs, of which the newest is taken. Reads only. Ctrl-C quits; the page also
 ends by itself once the run has ended. For a run that logs to other paths set METRICS_LOG_DIR and SPIKE_LOG_PATH as
 the run has them. Exit status: 0, or 2 where there is no run (any more).
 """

@@ -1,4 +1,4 @@
-"""Batch sizes, steps and devices: the arithmetic that OpenRLHF, DeepSpeed, vLLM or Ray would stumble over later.
+"""Batch sizes, steps and devices: the arithmetic that OpenRLHF, DeepSpeed, vLLM or Ray would fail on later.
 
 Pure functions of the options. Each rule names its source.
 """

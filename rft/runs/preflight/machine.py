@@ -61,7 +61,7 @@ def check_ray(run_dir: Path) -> list[Line]:
     if foreign:
         pids = ", ".join(map(str, foreign))
         measured = f"another cluster runs here (process {pids}) and shares memory and GPUs"
-        return [Line("Ray", WARN, measured, f"end it where it was started; ps -p {foreign[0]} -o pid,user,lstart,args")]
+        return [Line("Ray", WARN, measured, f"stop it where it began; ps -p {foreign[0]} -o pid,user,lstart,args")]
     return [Line("Ray", GO, f"cluster at {address}" if address else "no cluster yet; the launcher starts one")]
 
 
