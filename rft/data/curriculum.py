@@ -164,8 +164,8 @@ def read_listed(path: Path, parts: list[Part], datasets: list[list[dict]], uniqu
     listed = read_order(path, {row["id"] for rows in datasets for row in rows})
     if len({part.weight for part in parts}) > 1:
         raise ValueError(
-            f"found weights {[part.weight for part in parts]} beside the order file {path}, which alone says what "
-            "comes when; wanted equal ones; remove =WEIGHT from --dataset"
+            f"found weights {[part.weight for part in parts]} beside the order file {path}, which alone sets the "
+            "order; wanted equal ones; remove =WEIGHT from --dataset"
         )
     left = {row["id"] for rows in unique for row in rows}
     for name, line in listed.items():

@@ -1,6 +1,6 @@
 """One date in all prompts: gpt-oss's chat template writes the day on which it is rendered into the system message.
 
-A resume on another day, the second arm of a pair and a later evaluation would otherwise get other prompts, and with them
+A resume on another day, the second arm of a pair and a later evaluation would otherwise get other prompts, and so
 other sampling seeds (`rft.hooks.rollout_seeds`).
 """
 
