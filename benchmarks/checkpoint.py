@@ -2,7 +2,7 @@
 
 `--harmony` gives them gpt-oss's own vocabulary instead, the tiny shape too.
 
-    python -m benchmarks.checkpoint --shape 20b --out DIR      13.8 GB, about 15 s where there is a GPU
+    .venv/bin/python -m benchmarks.checkpoint --shape 20b --out DIR      13.8 GB, about 15 s where there is a GPU
 
 Weights are drawn so that signals keep their size through any number of layers (matrices 1/sqrt(inputs), embeddings
 1) and logits have the spread of a trained model's; nothing else about them is meant to be like a trained model.
@@ -114,7 +114,7 @@ def write_prompts(path: Path, count: int, tokens: int, vocab_size: int, seed: in
 def ensure_checkpoint(
     directory: Path, shape: str, layers: int | None = None, weights: bool = True, harmony: bool = False
 ) -> Path:
-    """The checkpoint of a shape in `directory`, made unless a whole one is there.
+    """The checkpoint of a shape in `directory`, made unless a complete one is there.
 
     Args:
         directory: its name should tell the shape; what it holds is taken as it is.
@@ -144,7 +144,7 @@ def ensure_checkpoint(
     size = write_weights(partial, config) if weights else 0
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    partial.rename(directory)  # last: a directory of this name is always whole
+    partial.rename(directory)  # last: a directory of this name is always complete
     log(f"{shape} checkpoint: {size / 1e9:.1f} GB in {time.monotonic() - begin:.1f} s, {directory}")
     return directory
 

@@ -1,7 +1,7 @@
 """What serving adapters exactly and logits in float32 cost a rollout: tokens a second, by requests at once.
 
-    python -m benchmarks.decode --out DIR [--work DIR]               one H200, gpt-oss-20b's shape, about four minutes
-    python -m benchmarks.decode --out DIR --shape tiny               the same on a CPU
+    .venv/bin/python -m benchmarks.decode --out DIR [--work DIR]       one H200, gpt-oss-20b's shape, about four minutes
+    .venv/bin/python -m benchmarks.decode --out DIR --shape tiny       the same on a CPU
 
 One engine after another, each in a process of its own over one checkpoint: adapters merged and logits in bf16 (as
 upstream), adapters exact, and both. With CUDA graphs and torch.compile where there is a GPU, and an adapter synced.

@@ -1,6 +1,6 @@
 """How fast and how right is the grader? One core, a few seconds.
 
-    python -m benchmarks.grading [--cases tests/unit/grading_cases.jsonl]
+    .venv/bin/python -m benchmarks.grading [--cases tests/unit/grading_cases.jsonl]
 
 Prints the median time of one `grade` call, both profiles, on responses of 2,000 characters; the seconds that floods of
 200,000 characters take; and recall and false accepts on a file of cases, JSON lines of `kind`, `response`, `gold` and
@@ -102,7 +102,7 @@ def repeated(unit: str, chars: int) -> str:
 
 
 def flood_texts() -> list[tuple[str, str]]:
-    """Names and responses: whole responses of `FLOOD_CHARS`, and answers of `ANSWER_CHARS` within one box."""
+    """Names and responses: full responses of `FLOOD_CHARS`, and answers of `ANSWER_CHARS` within one box."""
     rows = [(name, repeated(unit, FLOOD_CHARS)) for name, unit in FLOODS.items()]
     for name, unit in ANSWERS.items():
         content = unit if len(unit) > 100 else repeated(unit, ANSWER_CHARS)

@@ -1,6 +1,6 @@
 """`--load_in_4bit` on a dense model: three GRPO steps with an NF4 actor (bitsandbytes), LoRA and its sync, on one GPU.
 
-    python -m benchmarks.nf4_dense --out DIR [--work DIR] [OPENRLHF OPTION …]
+    .venv/bin/python -m benchmarks.nf4_dense --out DIR [--work DIR] [OPENRLHF OPTION …]
 
 The engine serves the bf16 checkpoint plus the adapter, the trainer computes with the NF4 base plus the same adapter, so
 the mismatch metrics show what the quantisation of the base costs. `--bf16` runs the same without it, for comparison.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write rows with NuminaMath-1.5's schema and proportions, to measure data/prepare_sft_data.py at full size.
 
-    python benchmarks/numina_rows.py --rows 900000 --out numina.parquet [--plant EVAL_FILE] [--seed 0]
+    .venv/bin/python benchmarks/numina_rows.py --rows 900000 --out numina.parquet [--plant EVAL_FILE] [--seed 0]
 
 Made-up text, deterministic by seed: question types, sources, validity and the shares that each filter drops follow the
 published counts; about 250 characters a problem and 1,300 a solution. --plant puts problems of an evaluation file

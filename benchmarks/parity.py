@@ -1,13 +1,14 @@
 """How far apart are the rollout engine's and the trainer's log-probabilities of the same tokens, by position?
 
-    python -m benchmarks.parity --out DIR [--work DIR]             one H200, gpt-oss-20b's shape, about two minutes
-    python -m benchmarks.parity --out DIR --shape tiny             the same on a CPU
-    python -m benchmarks.parity --out DIR --tokens 4096 --sequences 8 --syncs 0 --without rotary --without head
+    .venv/bin/python -m benchmarks.parity --out DIR [--work DIR]     one H200, gpt-oss-20b's shape, about two minutes
+    .venv/bin/python -m benchmarks.parity --out DIR --shape tiny     the same on a CPU
+    .venv/bin/python -m benchmarks.parity --out DIR --tokens 4096 --sequences 8 --syncs 0 \\
+        --without rotary --without head
 
 vLLM samples (MXFP4 kernels, processed log-probabilities of the sampled tokens, temperature 1); the trainer's `Actor`
 (bf16 dequantised, PEFT, eager attention), prepared by OpenRLHF's strategy with ZeRO-2, scores the same tokens. Before
 any sync, and after ten syncs of changing adapters, when both hold the tenth. `--without NAME` does the first part
-again with a mend switched off, alone and with the other mends that are named. Controls: the trainer with its rotary
+again with a fix switched off, alone and with the other fixes that are named. Controls: the trainer with its rotary
 frequencies off by one part in ten million, which is the size of rounding, and the last tokens with its adapter off.
 
 Every number is printed as a line of JSON once it is known, after each sequence.
@@ -45,8 +46,8 @@ POSITIONS = (0, 128, 512, 1024, 2048, 4096, 8192, 16384)  # of a token in its se
 NUDGE = 1e-7  # relative
 
 
-class Mend(NamedTuple):
-    """A mend that can be switched off: `off(actor, llm)` does so while its context lasts.
+class Fix(NamedTuple):
+    """A fix that can be switched off: `off(actor, llm)` does so while its context lasts.
 
     `engine` says whether the engine changes too; tokens are then sampled again.
     """
@@ -91,9 +92,9 @@ def swap_head(worker: "WorkerBase") -> None:
     head.rft_other_method, head.quant_method = head.quant_method, other
 
 
-MENDS = {  # of --without
-    "rotary": Mend(lambda actor, llm: frequencies(actor, lambda exact: exact.bfloat16())),
-    "head": Mend(rounded_logits, engine=True),
+FIXES = {  # of --without
+    "rotary": Fix(lambda actor, llm: frequencies(actor, lambda exact: exact.bfloat16())),
+    "head": Fix(rounded_logits, engine=True),
 }
 
 
@@ -219,7 +220,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, help="of a sequence, prompt included")
     parser.add_argument("--sequences", type=int)
     parser.add_argument("--syncs", type=int, default=SYNCS, help="0 leaves that part out")
-    parser.add_argument("--without", choices=MENDS, action="append", default=[], help="switch a mend off; repeat it")
+    parser.add_argument("--without", choices=FIXES, action="append", default=[], help="switch a fix off; repeat it")
     parser.add_argument("--cuda-graphs", action="store_true", help="slower to start; the default engine is eager")
     args = parser.parse_args()
     from benchmarks.trainer import randomize_adapter
@@ -275,12 +276,12 @@ def main() -> int:
             compare(found, f"control: trainer against itself, frequencies off by {NUDGE:g}", trainer, tokens)
     without = list(dict.fromkeys(args.without))
     for count in range(1, len(without) + 1):
-        for mends in itertools.combinations(without, count):
-            title = f"without {' and '.join(mends)}"
+        for fixes in itertools.combinations(without, count):
+            title = f"without {' and '.join(fixes)}"
             with report.part(record, title, publish) as found, ExitStack() as off:
-                for mend in mends:
-                    off.enter_context(MENDS[mend].off(actor, llm))
-                again = any(MENDS[mend].engine for mend in mends)
+                for fix in fixes:
+                    off.enter_context(FIXES[fix].off(actor, llm))
+                again = any(FIXES[fix].engine for fix in fixes)
                 tokens, engine = rollout(llm, ids, new_tokens, seed=1) if again else sampled
                 compare(found, title, engine, tokens)
     if args.syncs:

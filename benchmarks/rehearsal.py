@@ -1,9 +1,9 @@
-"""A large launcher's whole run, from its checks to its report, on a random model of its exact shape and made-up sums.
+"""A large launcher's run, from its checks to its report, on a random model of its exact shape and made-up sums.
 
     .venv/bin/python -m benchmarks.rehearsal --shape 20b --work DIR -- launch/train_grpo_20b.sh [OPENRLHF OPTION …]
 
-Needs no download and no network: what a cluster lacks, or a preset asks too much of it, shows before the checkpoint
-is there. Vocabulary and template are gpt-oss's own, so preflight compares real token ids; the reward is chance. RUN_DIR
+Needs no download and no network: what a cluster lacks, or a preset asks too much of, shows before the checkpoint is
+there. Vocabulary and template are gpt-oss's own, so preflight compares real token ids; the reward is chance. RUN_DIR
 and the launcher's other variables are handed on; EVAL_REFERENCE is none, since random experts amplify rounding beyond
 what the probe of an evaluation allows (docs/benchmarks.md, parity).
 

@@ -1,4 +1,4 @@
-"""Results of a benchmark: one JSON and one markdown file, rewritten whole after every single measurement."""
+"""Results of a benchmark: one JSON and one markdown file, rewritten after every single measurement."""
 
 import os
 import shutil

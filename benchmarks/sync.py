@@ -1,13 +1,13 @@
 """LoRA sync from "optimizer stepped" to "all receipts compared": seconds by phase, bytes, bandwidth.
 
-    python -m benchmarks.sync --out DIR [--work DIR] [--case 20b 120b]       one H200, about two minutes a case
-    python -m benchmarks.sync --out DIR --cpu-tiny                           the same on a CPU
+    .venv/bin/python -m benchmarks.sync --out DIR [--work DIR] [--case 20b 120b]     one H200, about two minutes a case
+    .venv/bin/python -m benchmarks.sync --out DIR --cpu-tiny                         the same on a CPU
 
 The real hook on both sides: `rft.hooks.lora_sync.sync` from a ZeRO-3 engine of one rank to one `LLMRayActor`. Each case
-serves exactly; with `-merged` behind its name, by `--lora_serving merged`. Before the clock runs, one update of 5e-7.
-20b: whole bf16 trainer, checkpoint served as MXFP4, LoRA r=32. 120b: r=64, 36 layers, 128 experts; its bf16 trainer
+serves exactly; with `-merged` after its name, by `--lora_serving merged`. Before the clock runs, one update of 5e-7.
+20b: complete bf16 trainer, checkpoint served as MXFP4, LoRA r=32. 120b: r=64, 36 layers, 128 experts; its bf16 trainer
 (234 GB) does not fit, so the trainer holds the attention layers only, which is all that a sync reads; the engine holds
-the whole MXFP4 model with dummy values. Each case has a process of its own and is kept when the other fails.
+the complete MXFP4 model with dummy values. Each case has a process of its own and is kept when the other fails.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from rft.record.files import replace_json
 
 NAME = "sync"
 CASES = {
-    "20b": {"shape": "20b", "rank": 32, "dummy": False, "trainer": "whole model", "gpu_share": 0.3},
+    "20b": {"shape": "20b", "rank": 32, "dummy": False, "trainer": "complete model", "gpu_share": 0.3},
     "120b": {"shape": "120b", "rank": 64, "dummy": True, "trainer": "attention layers", "gpu_share": 0.7},
-    "tiny": {"shape": "tiny", "rank": 8, "dummy": False, "trainer": "whole model", "gpu_share": 0.3},
+    "tiny": {"shape": "tiny", "rank": 8, "dummy": False, "trainer": "complete model", "gpu_share": 0.3},
     "tiny-dummy": {"shape": "tiny", "rank": 8, "dummy": True, "trainer": "attention layers", "gpu_share": 0.3},
 }
 CASES = {name: {**case, "serving": "exact"} for name, case in CASES.items()} | {

@@ -1,7 +1,7 @@
 """Are the weights that a tensor-parallel engine serves after a LoRA sync the merged model's, bit for bit?
 
-    python -m benchmarks.tp_exact --out DIR [--work DIR]           two GPUs, gpt-oss-20b's shape, about two minutes
-    python -m benchmarks.tp_exact --out DIR --shape tiny           the same on a CPU
+    .venv/bin/python -m benchmarks.tp_exact --out DIR [--work DIR]     two GPUs, gpt-oss-20b's shape, about two minutes
+    .venv/bin/python -m benchmarks.tp_exact --out DIR --shape tiny     the same on a CPU
 
 Random adapters go through the trainer's own sync to one engine over two ranks; every adapted weight is read back and
 compared with `bf16(fp32(W0) + scaling · B @ A)` of the whole matrix, cut by hand. A float32 product may be summed in

@@ -1,9 +1,9 @@
 """GRPO on one GPU through OpenRLHF's own command line: seconds by phase, tokens a second, peak memory by process.
 
-    python -m benchmarks.whole_loop --out DIR [--work DIR] [OPENRLHF OPTION …]
+    .venv/bin/python -m benchmarks.whole_loop --out DIR [--work DIR] [OPENRLHF OPTION …]
 
 One H200: a random MXFP4 checkpoint of gpt-oss-20b's shape, everything colocated, MXFP4 kept in the engine, LoRA r=32.
-Fits in ten minutes: at `--budget-seconds` the run is stopped, and what it measured stands. `--shape tiny` runs the
+Fits in ten minutes: at `--budget-seconds` the run is stopped, and keeps what it measured. `--shape tiny` runs the
 same on a CPU. The results are written after every training step.
 """
 

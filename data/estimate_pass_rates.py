@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Estimate each problem's pass rate under a model, with vLLM: the input of a curriculum.
 
-    python data/estimate_pass_rates.py --model DIR --dataset pool.jsonl --n 8 --cache cache.jsonl --out rates.jsonl
+    .venv/bin/python data/estimate_pass_rates.py --model DIR --dataset pool.jsonl --n 8 \\
+        --cache cache.jsonl --out rates.jsonl
 
 Samples are kept in the cache, which only grows: run the command again after a kill, or with a larger --n, and only what
 is missing is sampled. GPU or CPU; the time is that of generating n responses to every problem.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Choose and order the prompts of a run: by pass-rate band, by an order file, mixed from several files by weight.
 
-    python data/make_curriculum.py --dataset pool.jsonl --pass-rates rates.jsonl --band 0.1 0.9 --out c.jsonl
-    python data/make_curriculum.py --dataset math.jsonl=3 --dataset gsm8k.jsonl=1 --size 4000 --out mixed.jsonl
+    .venv/bin/python data/make_curriculum.py --dataset pool.jsonl --pass-rates rates.jsonl --band 0.1 0.9 --out c.jsonl
+    .venv/bin/python data/make_curriculum.py --dataset math.jsonl=3 --dataset gsm8k.jsonl=1 --size 4000 --out m.jsonl
 
 Writes plain JSONL for --prompt_data, FILE.order.txt (its ids, one a line) and FILE.manifest.json. CPU, seconds.
 """

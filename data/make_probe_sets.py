@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Make the probe sets: in-distribution (200, from the RL pool), out-of-distribution (200 and 1,000), AIME held-out.
 
-    python data/make_probe_sets.py --source math_test.json --source gsm8k.json --source aime.json --out DIR
-    python data/make_probe_sets.py --pool sft_rl_pool.jsonl --exclude trained.jsonl --out DIR
+    .venv/bin/python data/make_probe_sets.py --source math_test.json --source gsm8k.json --source aime.json --out DIR
+    .venv/bin/python data/make_probe_sets.py --pool sft_rl_pool.jsonl --exclude trained.jsonl --out DIR
 
 The OOD probes are 85% MATH of level 4-5, the rest in equal parts from the other files; 200 is part of 1,000. Make them
 first, and pass them to prepare_sft_data.py --eval-set, so that training has none of them. CPU, seconds.

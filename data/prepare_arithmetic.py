@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the arithmetic problems: sums of two two-digit numbers from reasoning-gym, as JSONL for OpenRLHF.
 
-    python data/prepare_arithmetic.py --out DIR [--seed 0] [--warm 2400] [--train 512] [--heldout 256]
+    .venv/bin/python data/prepare_arithmetic.py --out DIR [--seed 0] [--warm 2400] [--train 512] [--heldout 256]
 
 Three files, deterministic by seed, no problem in two of them (a + b and b + a count as one): warm.jsonl for the
 supervised warm start, train.jsonl for GRPO, heldout.jsonl for evaluation. CPU, about three seconds.

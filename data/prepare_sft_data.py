@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Filter NuminaMath-1.5 into a supervised set, its development set and a pool of prompts for GRPO, as JSONL.
 
-    python data/prepare_sft_data.py --eval-set probe_set_200_ood.jsonl --eval-set aime_eval.jsonl --out DIR
+    .venv/bin/python data/prepare_sft_data.py --eval-set probe_set_200_ood.jsonl --eval-set aime_eval.jsonl --out DIR
 
 Writes sft_train.jsonl, sft_dev.jsonl, sft_rl_pool.jsonl, sft_rl_pool_400.jsonl and sft_manifest.json; no problem is in
 two of them or in an evaluation set. The same rows and seed give the same bytes. CPU; a few minutes for 900,000 rows.

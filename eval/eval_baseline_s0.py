@@ -1,10 +1,11 @@
 #!/usr/bin/env python
 """Evaluate the base model before training: the number that every checkpoint is compared with.
 
-Beside the accuracy it answers the questions that decide how to train: does the model box its answers, is it cut, is
-there anything to learn and anything to learn from.
+Besides the accuracy it reports what decides how to train: whether the model boxes its answers, whether responses are
+cut, and whether some problems are solved and others not.
 
-    python eval/eval_baseline_s0.py --model MODEL_DIR --dataset ood_probe.jsonl --output RUN/evals/baseline_s0.json
+    .venv/bin/python eval/eval_baseline_s0.py --model MODEL_DIR --dataset ood_probe.jsonl \\
+        --output RUN/evals/baseline_s0.json
 """
 
 import argparse

@@ -1,11 +1,11 @@
 #!/usr/bin/env python
 """Compare the checkpoints of a run: all of them on the OOD probe, then the best ones and the baseline on the rest.
 
-Stage 1 ranks by the probe with greedy_pass@1. Choosing the highest of many flatters it, so stage 2 measures the chosen
-ones anew, on other problems or with other samples.
+Stage 1 ranks by the probe with greedy_pass@1. The highest of many is too high by chance, so stage 2 measures the chosen
+ones again, on other problems or with other samples.
 
-    python eval/eval_model_sweep.py --baseline base=MODEL_DIR --checkpoints RUN/checkpoints --probe ood.jsonl \\
-        --dataset aime.jsonl --keep 2 --output sweep.json
+    .venv/bin/python eval/eval_model_sweep.py --baseline base=MODEL_DIR --checkpoints RUN/checkpoints \\
+        --probe ood.jsonl --dataset aime.jsonl --keep 2 --output sweep.json
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--checkpoints", type=Path, metavar="DIR", help="every adapter below this folder, by step")
     parser.add_argument("--probe", required=True, type=Path, metavar="FILE.jsonl", help="OOD probe of stage 1")
     parser.add_argument("--dataset", action="append", default=[], type=Path, metavar="FILE.jsonl", help="of stage 2")
-    parser.add_argument("--keep", type=int, default=2, help="checkpoints that go on to stage 2")
+    parser.add_argument("--keep", type=int, default=2, help="checkpoints that reach stage 2")
     parser.add_argument("--stage", type=int, choices=(1, 2), default=2, help="1: stop after the probe")
     cli.add_sampling_options(parser, mode="sampling_pass@8")
     cli.add_output_options(parser)

@@ -4,9 +4,9 @@
 An adapter is served on its base checkpoint by the trainer's own weight sync, never merged into MXFP4, and probed before
 the first number. Samples are cached; a killed evaluation resumes, and a second run only grades.
 
-    python eval/eval_posthoc.py --model base=MODEL_DIR --model tuned=ADAPTER_DIR --dataset heldout.jsonl
+    .venv/bin/python eval/eval_posthoc.py --model base=MODEL_DIR --model tuned=ADAPTER_DIR --dataset heldout.jsonl
 
-CPU or GPU; start-up dominates (about 20 s on two cores with the tiny model). Numbers: docs/evaluation.md.
+CPU or GPU; starting the engine takes most of the time of a small evaluation. Numbers: docs/evaluation.md.
 """
 
 import argparse

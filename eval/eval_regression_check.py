@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """Check that the evaluation in the training loop and the post-hoc one of the same checkpoint agree, or name why not.
 
-    python eval/eval_posthoc.py --model step40=RUN/checkpoint … --dataset heldout.jsonl --output out.json
-    python eval/eval_regression_check.py --run RUN --step 40 --posthoc out.json --model step40
+    .venv/bin/python eval/eval_posthoc.py --model step40=RUN/checkpoint … --dataset heldout.jsonl --output out.json
+    .venv/bin/python eval/eval_regression_check.py --run RUN --step 40 --posthoc out.json --model step40
 
 Exit status 0: they agree, 1: they do not, 2: bad input. No engine, seconds.
 """

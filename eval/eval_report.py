@@ -1,11 +1,11 @@
 #!/usr/bin/env python
 """Tables, JSON and one HTML page from results of earlier evaluations; --regrade grades their responses again.
 
-No engine and no model is needed, so this is how a mended grader reaches old numbers, and with --dataset a mended label.
+Needs no engine and no model: use it to apply a corrected grader to old results, or with --dataset corrected labels.
 
-    python eval/eval_report.py before.json after.json --html report.html
-    python eval/eval_report.py out.json --regrade --output out.regraded.json
-    python eval/eval_report.py out.json --regrade --dataset heldout.jsonl --output out.relabelled.json
+    .venv/bin/python eval/eval_report.py before.json after.json --html report.html
+    .venv/bin/python eval/eval_report.py out.json --regrade --output out.regraded.json
+    .venv/bin/python eval/eval_report.py out.json --regrade --dataset heldout.jsonl --output out.relabelled.json
 """
 
 import argparse
@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT.json")
     parser.add_argument("--baseline", metavar="NAME", help="compare the others with this model (default: the first)")
-    parser.add_argument("--regrade", action="store_true", help="grade every response again with the present grader")
+    parser.add_argument("--regrade", action="store_true", help="grade every response again with the current grader")
     parser.add_argument(
         "--dataset", action="append", default=[], type=Path, metavar="FILE.jsonl",
         help="with --regrade: take the labels of the results on this dataset from the file, by problem id",

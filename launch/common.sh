@@ -3,7 +3,7 @@
 #
 #   source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"      at the top of launch/train_*.sh
 #   use models/NAME; use clusters/NAME; use tasks/NAME        the presets: MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS
-#   experiment "$@"               launch/pipeline.sh: the whole run; the user's options come last and win
+#   experiment "$@"               launch/pipeline.sh: the complete run; the user's options come last and win
 #
 # or, where model and data are made by the launcher, its steps: begin_run "$@"; phase NAME; setup_env; start_ray;
 # run CMD ARG…; train_and_measure "$@".
@@ -102,7 +102,7 @@ claim_run_dir() {
 require_resumable() {
     local left
     left=$(left_of_run | paste -sd ' ')
-    [[ -z $left ]] || die "the run has not ended" "processes $left of $RUN_DIR" "none" "let them end, or end them"
+    [[ -z $left ]] || die "the run has not ended" "processes $left of $RUN_DIR" "none" "wait for them, or stop them"
     each_place require_same_place
 }
 

@@ -1,6 +1,6 @@
 """Compile the installed modules that a run imports, and skip the two thirds that nobody imports.
 
-    python launch/compile_bytecode.py .venv
+    .venv/bin/python launch/compile_bytecode.py .venv
 
 A process without bytecode compiles what it imports, and a run starts a dozen processes. Python writes the bytecode of
 anything skipped here at its first import, so a wrong guess costs milliseconds. Measured on the CPU stack: 36 s of CPU

@@ -11,7 +11,7 @@ EVAL_DATASET=${EVAL_DATASET:-} # problems of the evaluations before and after; w
 EVAL_REFERENCE=${EVAL_REFERENCE:-} # of eval_posthoc's probe: cpu, cuda or none; where empty, its default
 RUN_INPUTS=()                  # model and data whose hashes go into run.json; those of the command where it is empty
 
-# experiment [OPENRLHF OPTION…]: a whole run on a model and data that are there. What is missing is said in seconds.
+# experiment [OPENRLHF OPTION…]: a complete run on a model and data that exist. What is missing is reported in seconds.
 experiment() {
     grpo_command "$@"
     require_gpus
@@ -49,8 +49,8 @@ measure_after() {
     go_on_after "the report" run "$PYTHON" -m rft.runs.report "$RUN_DIR"
 }
 
-# go_on_after WHAT CMD ARG…: a failure is said and kept in MEASURE_STATUS; training is paid for, and the report shows what
-# there is of it.
+# go_on_after WHAT CMD ARG…: a failure is reported and kept in MEASURE_STATUS; training is paid for, and the report
+# shows what there is of it.
 go_on_after() {
     local status=0
     "${@:2}" || status=$?
@@ -88,7 +88,7 @@ prepare_grpo() {
     [[ $DRY_RUN != 1 ]] || return 0
     "$PYTHON" -m rft.runs.inputs "${COMMAND[@]}"
     [[ ! -s $METRICS_LOG_DIR/training_metrics.jsonl || -n ${OPTION[load_checkpoint]} ]] ||
-        die "another run has logged there" "$METRICS_LOG_DIR/training_metrics.jsonl" "one file a run" \
+        die "another run has logged there" "$METRICS_LOG_DIR/training_metrics.jsonl" "one file per run" \
             "unset METRICS_LOG_DIR, or name a new folder"
     wait_for_ray
     preflight

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # The environment: uv, .venv from the hash-locked requirements, patches. Sourced by launch/common.sh.
-# No index address stands here: uv and pip take mirrors and credentials from the user's own configuration.
+# No index address is set here: uv and pip take mirrors and credentials from the user's own configuration.
 
 UV_VERSION=0.13.8
 VENV="$ROOT/.venv"
@@ -52,7 +52,7 @@ install_environment() {
     check_disk
     uv=$(find_uv "$python")
     export UV_PYTHON_DOWNLOADS="${UV_PYTHON_DOWNLOADS:-never}"
-    # An interrupted installation may have left packages that look whole and are not: start over, from uv's cache.
+    # An interrupted installation may have left packages that look complete and are not: start over, from uv's cache.
     if [[ -e $HALF || ! -x $PYTHON ]] || ! "$PYTHON" -c '' 2>/dev/null; then
         [[ ! -e $VENV || -e $HALF || ! -e $VENV/bin ]] || printf 'replacing %s: its interpreter does not run\n' "$VENV"
         "$uv" venv --quiet --clear --python "$python" "$VENV"

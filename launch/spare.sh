@@ -12,7 +12,7 @@
 # Environment: SPARE=user@host or an ssh alias; SPARE_SSH (default: ssh; words quoted as in a shell, such as
 # "ssh -p 2222 -i 'my key'"); SPARE_ROOT (checkout there; default: this one's path); DATA_ROOT, SPARE_DATA_ROOT,
 # SPARE_PYTHON (default: SPARE_ROOT/.venv/bin/python), SPARE_JOBS (logs; default: SPARE_ROOT/runs/spare);
-# DRY_RUN=1 prints the commands and asks the spare nothing.
+# DRY_RUN=1 prints the commands and contacts nothing.
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 # shellcheck source=launch/spare_remote.sh
@@ -26,7 +26,7 @@ configure() {
     words=$(xargs -n 1 printf '%s\n' <<<"${SPARE_SSH:-ssh}" 2>/dev/null) || die "SPARE_SSH cannot be read" \
         "SPARE_SSH=$SPARE_SSH" "a command, its words quoted as in a shell" "close its quotes"
     mapfile -t SSH <<<"$words"
-    # A question for a password or an unknown host would hang a script; what SPARE_SSH says stands first and wins.
+    # A question for a password or an unknown host would hang a script; SPARE_SSH comes first and wins.
     SSH+=(-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=30 -o LogLevel=ERROR)
     SPARE_ROOT="${SPARE_ROOT:-$ROOT}"
     DATA_ROOT="${DATA_ROOT:-$ROOT/.cache/rft/data}"
@@ -60,7 +60,7 @@ on_spare() {
                 "${SSH[@]}" -T -- "$SPARE" "bash -c 'eval \"\$(head -c $size)\"'" 2>&1 >&3
         ) || status=$?
     } 3>&1
-    ((status != 255)) || die "ssh cannot reach the spare" "$SPARE: ${errors//$'\n'/; }" "a login that asks nothing" \
+    ((status != 255)) || die "ssh cannot reach the spare" "$SPARE: ${errors//$'\n'/; }" "a login without a prompt" \
         "try it by hand: $(print_command "${SSH[@]}" "$SPARE" true)"
     if [[ -n $errors ]]; then printf '%s\n' "$errors" >&2; fi
     return "$status"
@@ -71,7 +71,7 @@ on_spare() {
 send() {
     local folder=$1 word shell=() status=0 output
     shift
-    # rsync splits the command at blanks; between its quotes a doubled one stands for itself.
+    # rsync splits the command at blanks; inside its quotes a doubled quote means one.
     for word in "${SSH[@]}"; do shell+=("'${word//\'/\'\'}'"); done
     local command=(rsync -rLpts --stats --human-readable -e "${shell[*]}" "$@" "$SPARE:$folder/")
     if [[ $DRY_RUN == 1 ]]; then
@@ -92,7 +92,7 @@ sync_code() {
         die "not on a branch" "a detached HEAD" "a branch, which the spare follows" "git switch BRANCH"
     commit=$(git -C "$ROOT" rev-parse HEAD)
     if [[ -n $(git -C "$ROOT" status --porcelain) ]]; then
-        printf 'note: uncommitted changes stay here\n' >&2
+        printf 'note: uncommitted changes are not sent\n' >&2
     fi
     tips=$(on_spare spare_tips "$SPARE_ROOT" </dev/null)
     if [[ $DRY_RUN == 1 ]]; then
@@ -153,7 +153,7 @@ verify() {
 }
 
 check_name() {
-    [[ ${1:-} =~ ^[A-Za-z0-9][A-Za-z0-9_-]*$ ]] || die "unusable name of a job" "${1:-no name}" \
+    [[ ${1:-} =~ ^[A-Za-z0-9][A-Za-z0-9_-]*$ ]] || die "unusable name for a job" "${1:-no name}" \
         "letters, digits, hyphens and underscores" "bash launch/spare.sh run eval-ood CMD …"
 }
 
@@ -172,7 +172,7 @@ tail_there() {
 action="${1:-}"
 (($# == 0)) || shift
 case "$action" in
-    sync-code | sync-data | verify) (($# == 0)) || die "too many words" "$action $*" "$action alone" "leave them out" ;;
+    sync-code | sync-data | verify) (($# == 0)) || die "too many arguments" "$action $*" "$action alone" "leave them out" ;;
     sync-adapter | run | tail) ;;
     *) die "no such action" "${action:-none}" "sync-code, sync-data, sync-adapter, verify, run or tail" \
         "read the head of launch/spare.sh" ;;

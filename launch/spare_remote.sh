@@ -18,7 +18,7 @@ spare_tips() {
     git rev-parse --quiet --verify HEAD || true
 }
 
-# spare_receive ROOT BRANCH COMMIT: advance the branch to the commit, whose bundle stands on stdin (empty: it is there).
+# spare_receive ROOT BRANCH COMMIT: advance the branch to the commit, whose bundle is on stdin (empty: it is there).
 spare_receive() {
     local root=$1 branch=$2 commit=$3 current tip
     bundle=$(mktemp)
@@ -82,7 +82,7 @@ spare_start_job() {
     [[ -d $root ]] || die "no checkout on the spare" "no folder $root" "this repository" \
         "bash launch/spare.sh sync-code"
     if tmux has-session -t "=$name" 2>/dev/null; then
-        die "the session exists" "tmux session $name on the spare" "a new name" "choose another one, or end it there"
+        die "the session exists" "tmux session $name on the spare" "a new name" "choose another one, or stop it there"
     fi
     [[ ! -e $job ]] || die "the name is taken" "$job on the spare, of an earlier job" "a new name" \
         "choose another one, or move that folder away"
@@ -105,7 +105,7 @@ spare_start_job() {
     printf 'on the spare: session %s, log %s\n' "$name" "$job/log"
 }
 
-# spare_show_job JOBS NAME LINES: end of the log, and on the last line how the job stands.
+# spare_show_job JOBS NAME LINES: end of the log, and on the last line the state of the job.
 spare_show_job() {
     local job=$1/$2 state="ended without an exit status: its session was killed, or the machine went down"
     [[ -f $job/log ]] || die "no such job on the spare" "no log $job/log" "the name of a job in $1" \

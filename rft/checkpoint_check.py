@@ -21,4 +21,6 @@ def require_gpt_oss(path: str | Path) -> None:
     wanted = ("tokenizer.json", "*.safetensors")
     missing = [name for name in wanted if not any(file.stat().st_size for file in path.glob(name))]
     if missing:
-        raise ValueError(f"{path}: found no {', '.join(missing)}; wanted a whole checkpoint; download or make it again")
+        raise ValueError(
+            f"{path}: found no {', '.join(missing)}; wanted a complete checkpoint; download or make it again"
+        )

@@ -56,7 +56,7 @@ def read_problems(path: str | Path) -> list[dict]:
             )
         if problem["id"] in lines:
             raise ValueError(
-                f"{where}: found id {problem['id']!r}, as on line {lines[problem['id']]}; wanted one problem an id; "
+                f"{where}: found id {problem['id']!r}, as on line {lines[problem['id']]}; wanted one problem per id; "
                 "remove or rename one of them"
             )
         lines[problem["id"]] = number
@@ -77,7 +77,7 @@ def _faults(problem: dict) -> Iterator[tuple[str, str]]:
 
 
 def parse_line(line: bytes) -> dict:
-    """The JSON object in one line; ValueError says what stands there instead."""
+    """The JSON object in one line; ValueError says what is there instead."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:

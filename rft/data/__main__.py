@@ -1,4 +1,4 @@
-"""`python -m rft.data check FILE …`: format checks of problem files, with line and field of what is wrong."""
+"""`.venv/bin/python -m rft.data check FILE …`: format checks of problem files, with line and field of what is wrong."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from rft.data.row_files import MANY
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m rft.data", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m rft.data", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser("check", help="check JSONL problem files; exit status 2 where something is wrong")
     check.add_argument("file", type=Path, nargs="+")

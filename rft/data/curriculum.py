@@ -181,7 +181,7 @@ def read_order(path: Path, known: set[str]) -> dict[str, int]:
     """Ids of an order file, one a line, each with its line, in order; blank lines are skipped.
 
     Raises:
-        ValueError: an id that is not among `known`, or that stands twice, with its line.
+        ValueError: an id that is not among `known`, or that is listed twice, with its line.
     """
     if not path.is_file():
         raise ValueError(f"found no order file {path}; wanted one of {', '.join(ORDERS)}, or a file of ids, one a line")
@@ -207,8 +207,8 @@ def read_order(path: Path, known: set[str]) -> dict[str, int]:
 
 
 def in_band(rows: list[dict], rates: dict[str, float], band: tuple[float, float], path: Path) -> list[dict]:
-    """Rows whose pass rate lies in `band`. A group of samples that all pass, or all fail, has no advantage to learn
-    from, hence the field's usual bands within 0.1 to 0.9."""
+    """Rows whose pass rate is in `band`. A group of samples that all pass, or all fail, has no advantage to learn
+    from, so the usual bands are within 0.1 to 0.9."""
     low, high = band
     if not 0 <= low <= high <= 1:
         raise ValueError(f"found --band {low} {high}, wanted 0 <= LOW <= HIGH <= 1; correct it")

@@ -40,7 +40,7 @@ class Sampling(NamedTuple):
 def estimate(model: str, dataset: Path, sampling: Sampling, cache: Path, out: Path) -> list[dict]:
     """Write `out`, a row for each problem of `dataset`: `id`, `pass_rate`, `n`, `correct`, `truncated`.
 
-    Samples already in `cache` are not drawn again: a killed estimation goes on, and a larger `n` adds to a smaller.
+    Samples already in `cache` are not drawn again: a killed estimation resumes, and a larger `n` adds to a smaller.
     The engine starts only where samples are missing. The cache holds one line a sample and only grows.
 
     Raises:
@@ -119,7 +119,7 @@ def problem_key(row: dict) -> str:
 
 @contextmanager
 def locked(cache: Path) -> Iterator:
-    """The cache, open to append, for this process alone; a line that a kill left torn is cut off first.
+    """The cache, open to append, for this process alone; an incomplete last line, left by a kill, is cut off first.
 
     Raises:
         ValueError: another process has it, or the file is something else than a cache. It has not changed then.
@@ -130,7 +130,7 @@ def locked(cache: Path) -> Iterator:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"found {cache} in use by another process, wanted it alone; wait, or pass another --cache"
+                f"found {cache} in use by another process, wanted no other user of it; wait, or pass another --cache"
             ) from None
         lock.seek(0)
         require_cache(cache, lock.readline())

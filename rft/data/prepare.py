@@ -167,7 +167,7 @@ def write(
     manifest: dict,
     outdated: list[str],
 ) -> dict:
-    """Write the files, read them back, prove that no problem stands in two, and write the manifest: all or nothing."""
+    """Write the files, read them back, prove that no problem is in two, and write the manifest: all or nothing."""
     with written_together(out, [*splits, MANIFEST], outdated) as paths:
         files = {name: write_rows(paths[name], split_rows(spool, split, name)) for name, split in splits.items()}
         hashes = {name: hashes_of(paths[name]) for name in splits if not SUBSET.fullmatch(name)}
@@ -188,7 +188,7 @@ def split_rows(spool: BinaryIO, split: list[Candidate], name: str) -> Iterator[d
 
 
 def hashes_of(path: Path) -> set[str]:
-    """The hash of each problem in a file that was written; ValueError where one stands twice."""
+    """The hash of each problem in a file that was written; ValueError where one occurs twice."""
     seen = set()
     for number, row in read_rows(path):
         key = content_hash(problem_text(row))

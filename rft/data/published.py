@@ -31,7 +31,7 @@ def read_published(path: str | Path) -> list[Problem]:
     """Problems of an evaluation file, in its order: our own JSONL, or a published JSON list or JSONL.
 
     Known forms are rows with `input` and `label`, and rows with `problem` (or `question`) and `answer` (or a
-    `solution` that states it). The answer of GSM8K stands behind `####`. MATH's difficulty is `difficulty` or `level`.
+    `solution` that states it). The answer of GSM8K follows `####`. MATH's difficulty is `difficulty` or `level`.
 
     Raises:
         ValueError: file, place and field of what is wrong; columns of neither form; no problems; an id that two

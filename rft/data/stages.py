@@ -8,7 +8,7 @@ from rft.problems import is_text
 
 STAGES = {
     "math_word_problem": "question_type is math-word-problem",
-    "integer_answer": "the answer is one integer, so that exact match is fair; proof and notfound go here",
+    "integer_answer": "the answer is one integer, so that exact match is fair; proof and notfound are dropped",
     "not_amc_aime": "the source is not a contest that we evaluate on",
     "valid": "problem and solution are there, and both validity columns say Yes",
     "unique": "first problem with its canonical text",

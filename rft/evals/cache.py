@@ -23,10 +23,10 @@ def stream_file(cache: Path, identity: dict) -> Path:
 def read_samples(file: Path) -> tuple[dict | None, Samples]:
     """What a stream's first line says of it, and its samples; (None, {}) where there is no file.
 
-    A torn last line is what a kill leaves, and is not there. A sample that two processes drew counts once, the first.
+    An incomplete last line, left by a kill, is skipped. A sample that two processes drew counts once, the first.
 
     Raises:
-        ValueError: a whole line that is not one of ours, with file and line.
+        ValueError: a complete line that is not one of ours, with file and line.
     """
     try:
         lines = read_jsonl(file)
@@ -41,7 +41,7 @@ def read_samples(file: Path) -> tuple[dict | None, Samples]:
 
 
 def append(file: Path, header: dict, lines: list[dict]) -> None:
-    """Append samples, under a lock, whole lines or nothing; the header first where the file is new.
+    """Append samples, under a lock, complete lines or nothing; the header first where the file is new.
 
     Raises:
         OSError: the disk is full or the file cannot be written. The file is then as it was before, and can be read.

@@ -50,12 +50,14 @@ def versus(base: dict, result: dict, seed: int) -> dict:
             )
     groups = by_problem(base["records"]), by_problem(result["records"])
     if groups[0].keys() != groups[1].keys():
-        raise ValueError(f"{base['model']} and {result['model']}: found other problems; evaluate them in one command")
+        raise ValueError(
+            f"{base['model']} and {result['model']}: found different problems; evaluate them in one command"
+        )
     if base.get("template") == result.get("template"):  # bases of two templates cannot have the same prompts
         asked = [{record.get("prompt") for record in side["records"]} for side in (base, result)]
         if asked[0] != asked[1]:
             raise ValueError(
-                f"{base['model']} and {result['model']}: found other prompts from one template for "
+                f"{base['model']} and {result['model']}: found different prompts from one template for "
                 f"{len(asked[1] - asked[0])} of {len(asked[1])} problems; wanted the same; evaluate them in one command"
             )
     shares = [{id_: sum(r["correct"] for r in group) / len(group) for id_, group in side.items()} for side in groups]

@@ -35,7 +35,7 @@ def merge_and_check(model: Model, output: Path, dataset: Path, settings: "Settin
         bound: largest mean |Δ| that passes.
 
     Returns:
-        What stands in `merged_from.json`: digests, `mismatch` (mean |Δ|) and `worst` (largest).
+        What `merged_from.json` holds: digests, `mismatch` (mean |Δ|) and `worst` (largest).
 
     Raises:
         ValueError: the directory is there already, or the merged model differs; nothing is left then.

@@ -34,13 +34,15 @@ def checked(named: list[tuple[str, Path]], base: Path | None = None) -> list[Mod
         base: the base checkpoint of every adapter, where it is no longer at the place that the adapter names.
 
     Raises:
-        ValueError: a name twice, a directory that is not there or not whole, an adapter whose base differs,
+        ValueError: a name twice, a directory that is missing or incomplete, an adapter whose base differs,
             or a checkpoint that brings code along.
     """
     models = []
     for name, path in named:
         if any(name == other.name for other in models):
-            raise ValueError(f"found the name {name!r} twice; wanted one a model; rename one in --model NAME=PATH")
+            raise ValueError(
+                f"found the name {name!r} twice; wanted one name per model; rename one in --model NAME=PATH"
+            )
         try:
             models.append(_checked(name, path, base))
             if not trusted():
@@ -103,7 +105,7 @@ def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
             with safe_open(file, "pt") as tensors:
                 shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise ValueError(f"{file}: not a whole safetensors file ({error}); copy or make it again") from None
+            raise ValueError(f"{file}: not a complete safetensors file ({error}); copy or make it again") from None
     return shapes
 
 

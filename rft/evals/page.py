@@ -70,7 +70,7 @@ def flips(result: dict, base: dict, shown: int = SHOWN, chars: int = RESPONSE_CH
 
 
 def shorten(text: str, chars: int) -> str:
-    """A text above `chars` characters without its middle: the answer stands at the end."""
+    """A text above `chars` characters without its middle: the answer is at the end."""
     if len(text) <= chars:
         return text
     head, tail = chars * 2 // 3, chars // 3

@@ -149,7 +149,7 @@ def require_served(
     if size is not None and not SIZE[0] <= size <= SIZE[1]:
         raise ValueError(
             f"probe: the adapter's effect in the engine is {size:.2f} times the PEFT model's, wanted 1 (mean |Δ| "
-            f"{mismatch:.3f} nats); the adapter was dropped in part or scaled otherwise; {repair}"
+            f"{mismatch:.3f} nats); the adapter was dropped in part or scaled differently; {repair}"
         )
     if mismatch > bound:
         raise ValueError(

@@ -110,10 +110,10 @@ def _cause(rows: list[dict], group: list[dict]) -> str:
         return f"{len(rows)} samples in training, {len(group)} post hoc"
     responses = [row["response"] for row in rows], [record["response"] for record in group]
     if sorted(responses[0]) == sorted(responses[1]):
-        return "same responses, graded otherwise: another grader, reward function or label"
+        return "same responses, graded differently: another grader, reward function or label"
     channel = open_channel(rows[0]["prompt"])
     now = sum(grade(row["response"], str(row["label"]), channel).correct for row in rows) / len(rows)
-    regraded = "" if now == _share_logged(rows) else "; the grader of today judges training's responses otherwise too"
+    regraded = "" if now == _share_logged(rows) else "; today's grader judges training's responses differently too"
     cut = max(row["response_tokens"] for row in rows), max(record["tokens"] for record in group)
     if any(record["truncated"] for record in group) or any(row.get("truncated") for row in rows):
         return f"cut by the length limit (longest: {cut[0]:.0f} tokens in training, {cut[1]} post hoc){regraded}"

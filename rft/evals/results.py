@@ -47,7 +47,7 @@ def _fault(content: object) -> str | None:
         if not isinstance(result, dict):
             return f"result {place} is {type(result).__name__}, wanted an object"
         if missing := sorted((NEEDED | {str(result.get("mode"))}) - result.keys()):
-            return f"result {place} has no {', '.join(missing)}, wanted all of a result"
+            return f"result {place} has no {', '.join(missing)}, wanted a complete result"
         if not result["records"] or not all(isinstance(r, dict) and r.keys() >= RECORD for r in result["records"]):
             return f"result {place}: wanted records with {', '.join(sorted(RECORD))}"
     return None
@@ -63,7 +63,7 @@ def relabel(results: list[dict], files: list[Path]) -> None:
     """
     labels = {file.name: {problem["id"]: problem["label"] for problem in read_problems(file)} for file in files}
     if len(labels) < len(files):
-        raise ValueError("found two datasets of one file name; numbers are labelled by it; rename one")
+        raise ValueError("found two datasets with one file name; numbers are labelled by it; rename one")
     for name in labels:
         if not any(result["dataset"] == name for result in results):
             raise ValueError(
@@ -80,7 +80,7 @@ def relabel(results: list[dict], files: list[Path]) -> None:
             raise ValueError(
                 f"{result['dataset']}: found no problem {', '.join(unknown[:5])}{' …' * (len(unknown) > 5)}, of which "
                 f"{result['model']} has answers; wanted each of its {len(result['records'])} samples' problems; pass "
-                "the dataset that was evaluated, with its labels mended"
+                "the dataset that was evaluated, with its labels corrected"
             )
         result["records"] = [record | {"label": known[record["id"]]} for record in result["records"]]
         result["problems"] = digests[result["dataset"]]

@@ -86,7 +86,7 @@ class Settings:
         if greedy != (temperature == 0):
             raise ValueError(
                 f"found {found} in mode {self.mode}; wanted temperature {'0' if greedy else 'above 0'}; use the mode "
-                "that says what is drawn"
+                "of these options"
             )
         if samples < k or (k == 1 and samples != 1):
             raise ValueError(f"found {found} in mode {self.mode}; wanted --samples {k if k == 1 else f'{k} or more'}")
@@ -96,7 +96,9 @@ class Settings:
 def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> list[dict]:
     """One result a model and dataset, in the order given; the first model is the one that others are compared with.
 
-    Every input is checked before an engine starts, and an engine starts only for samples that the cache lacks.
+    Before an engine starts: mode, problem files, lengths of prompts and cache files are checked (the models in
+    `rft.evals.models.checked`). With the engine: each adapter's probe, kernels of cached samples. After sampling:
+    whether any label can be graded. An engine starts only for samples that the cache lacks.
 
     Raises:
         ValueError: bad input, or a probe that failed; no result then. What was drawn so far is in the cache.
@@ -105,7 +107,7 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
     samples, temperature = settings.drawn()
     problems = {path: read_problems(path) for path in datasets}
     if len({path.name for path in problems}) < len(datasets):
-        raise ValueError("found two datasets of one file name; numbers are labelled by it; rename one")
+        raise ValueError("found two datasets with one file name; numbers are labelled by it; rename one")
     prompts, templates = _render(models, problems, settings)
     tree_ids = overlay.tree_ids()
     rooms = {base: adapter_room(models, base, settings.serving, settings.lora_rank) for base, _ in prompts}
@@ -259,8 +261,8 @@ def require_same_kernels(state: dict, served: dict) -> None:
     before = state["header"].get("served", served)["backends"]
     if before != served["backends"]:
         raise ValueError(
-            f"{state['file']}: found samples of the kernels {before}, the engine has {served['backends']}; wanted one "
-            "set of kernels for a model's samples; choose those again, or pass another --cache"
+            f"{state['file']}: found samples from the kernels {before}, the engine has {served['backends']}; wanted "
+            "one set of kernels for a model's samples; choose those again, or pass another --cache"
         )
 
 

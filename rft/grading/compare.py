@@ -14,7 +14,7 @@ def equal(answer: str, gold: str, lenient: bool = False) -> bool:
     """Whether ``answer`` states the same as ``gold``: `rft.grading.strict.same`, or with ``lenient``
     `rft.grading.lenient.alike`.
 
-    A gold that holds a ``\\boxed{}`` is what stands in its last one. Neither profile accepts an empty answer.
+    A gold that holds a ``\\boxed{}`` is what its last one contains. Neither profile accepts an empty answer.
     """
     return verdicts(answer, gold)[1] if lenient else _strict(answer, answer_of_label(gold))
 

@@ -37,7 +37,7 @@ def response_of(query: str, prompt: str) -> str:
     OpenRLHF 0.9.3 (utils/agent.py) cuts a prompt that is too long from the left, so ``query`` may begin with a
     tail of ``prompt``; the longest such tail is taken. Where a tokenizer does not give the prompt back letter by
     letter, a Harmony query is cut behind its last ``<|start|>assistant``, in front of which no final message of
-    this response can stand. Raises ValueError where neither applies: the prompt must never be graded.
+    this response can be. Raises ValueError where neither applies: the prompt must never be graded.
     """
     if query.startswith(prompt):
         return query[len(prompt) :]
@@ -99,8 +99,8 @@ def final_message(response: str, channel: str | None = None) -> tuple[str | None
 
     With Harmony markers only the last message of the final channel counts, and none means None. ``channel`` is what
     the prompt left open, see `open_channel`. Without markers, the text that is left when special tokens are stripped
-    is understood (``analysis…assistantfinal…``); any other text is graded whole, but with channel '' it is None, for
-    Harmony's header is missing. Of the text found, what stands behind its last ``</think>`` counts, and nothing where
+    is understood (``analysis…assistantfinal…``); any other text is graded in full, but with channel '' it is None, for
+    Harmony's header is missing. Of the text found, what follows its last ``</think>`` counts, and nothing where
     a ``<think>`` stays open.
     """
     if channel == "think":
@@ -156,7 +156,7 @@ def _usual_final(response: str) -> tuple[str, int, bool] | None:
 
 
 def _behind_thoughts(text: str, offset: int, closed: bool) -> tuple[str | None, int, bool]:
-    """What stands behind the last ``</think>``, as models without Harmony mark it; None where thinking never ends."""
+    """What follows the last ``</think>``, as models without Harmony mark it; None where thinking never ends."""
     start = text.rfind("</think>") + len("</think>")
     start = start if start >= len("</think>") else 0
     return (None, 0, False) if text.find("<think>", start) >= 0 else (text[start:], offset + start, closed)
@@ -226,7 +226,7 @@ def last_boxed(text: str) -> tuple[str | None, int]:
 def extract_answer(text: str, fallback: bool = True) -> Extraction:
     """Answer of a final message: its last box, or with ``fallback`` its last number where it has no box at all.
 
-    An empty or unclosed last box is no answer: neither an earlier box nor a number stands in for it.
+    An empty or unclosed last box is no answer: neither an earlier box nor a number replaces it.
     """
     answer, end = last_boxed(text)
     if answer is not None:

@@ -29,7 +29,7 @@ def grade(response: str, label: str | None, channel: str | None = None, fallback
     """Grade ``response`` (never with its prompt) against ``label``.
 
     ``channel`` is the Harmony channel that the prompt left open, None when it left none
-    (`rft.grading.extract.open_channel`); ``fallback`` lets the last number stand in where there is no box.
+    (`rft.grading.extract.open_channel`); ``fallback`` takes the last number where there is no box.
     Source: the exact-match reward of docs/sources.md, hardened against what docs/grading.md lists.
     """
     text, offset, closed = final_message(response, channel)

@@ -115,7 +115,7 @@ def _strip_enclosing(s: str) -> str:
 
 
 def strip_periods(s: str) -> str:
-    """``s`` without blanks around it and periods behind it, but for those of a decimal that goes on."""
+    """``s`` without blanks around it and periods behind it, but for those of a decimal that continues."""
     s = s.strip()
     return s.rstrip(".").rstrip() if s.endswith(".") and not _ELLIPSIS.search(s[-40:]) else s
 

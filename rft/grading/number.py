@@ -1,4 +1,4 @@
-"""The last number of a text, where it stands for itself and is no part of an expression."""
+"""The last number of a text, where it is no part of an expression."""
 
 import re
 import unicodedata
@@ -49,7 +49,7 @@ def last_number(text: str) -> str | None:
 
     Digits within a word or an index (``eq2``, ``x_1``) are passed over. A number within an expression (``x-3``,
     ``4x``, ``2 + 5``, ``\\sqrt 5``, ``f(5)``, ``(2, 5)``, ``x \\ne 5``) or before a word that changes it
-    (``5 million``) is no answer, and no earlier number stands in for it.
+    (``5 million``) is no answer, and no earlier number replaces it.
     """
     if "\\" in text or "{,}" in text:
         text = _SPACING.sub(" ", text.replace("{,}", ",").replace("\\,", "").replace("\\!", ""))
@@ -89,7 +89,7 @@ def _fraction_that_ends(text: str, end: int) -> str | None:
 
 
 def _goes_on(number: str, after: str) -> bool:
-    """Whether an expression goes on behind a number, or a word changes it."""
+    """Whether an expression continues behind a number, or a word changes it."""
     after = after.removeprefix("}")  # of a wrapper: behind other braces `_leads_into` has said no
     if "." in number and after.startswith(("..", "\u2026")):  # 0.333...
         return True
@@ -102,7 +102,7 @@ def _goes_on(number: str, after: str) -> bool:
 
 
 def _leads_into(before: str, after: str) -> bool:
-    """Whether what stands in front of a number, its sign included, makes it part of an expression."""
+    """Whether what comes before a number, its sign included, makes it part of an expression."""
     bracket = _BRACKET.search(before[::-1])
     in_brackets = bracket is not None and bracket[0] in ("(", "[", "{")
     if in_brackets:

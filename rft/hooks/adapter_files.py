@@ -1,4 +1,4 @@
-"""Write a LoRA adapter from under ZeRO-3: only the adapter, whole tensors, safetensors, atomically."""
+"""Write a LoRA adapter from under ZeRO-3: only the adapter, complete tensors, safetensors, atomically."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Advantages of a group's samples from their rewards; what each estimator means stands in docs/loss.md."""
+"""Advantages of a group's samples from their rewards; docs/loss.md says what each estimator means."""
 
 import torch
 

@@ -24,8 +24,8 @@ def keep(trainer: "PPOTrainer", global_step: int, evaluation: dict) -> None:
     """Where `evaluation` is the best so far, save the adapter in `<ckpt_path>/best_step<N>_hf`, named by best.json.
 
     best.json: `global_step`, `metric`, `value`, `checkpoint` (null at step 0, which is the base model, and without
-    LoRA, where a checkpoint is the whole model). It stands in the run directory and in `ckpt_path`, and is replaced
-    once the adapter stands complete; only then the former best is removed. Of equals the first stays. Does nothing
+    LoRA, where a checkpoint is the whole model). It is in the run directory and in `ckpt_path`, and is replaced
+    once the adapter is complete; only then the former best is removed. Of equals the first stays. Does nothing
     where the run has no directory.
 
     Args:
@@ -59,7 +59,7 @@ def keep(trainer: "PPOTrainer", global_step: int, evaluation: dict) -> None:
 def former_best(folder: Path, place: Path, resumed: bool) -> dict | None:
     """The best so far: best.json beside the checkpoints, for a resumed run may write to another run directory.
 
-    A run that begins anew in the checkpoint folder of another one inherits nothing, and so removes nothing of it.
+    A new run in the checkpoint folder of another one inherits nothing, and so removes nothing of it.
     """
     file = folder / FILE
     return json.loads(file.read_text()) if file.is_file() and (resumed or (place / FILE).is_file()) else None

@@ -1,7 +1,7 @@
 """One date in all prompts: gpt-oss's chat template writes the day on which it is rendered into the system message.
 
-A resume on another day, the second arm of a pair and the evaluation afterwards would else get other prompts, and with
-them other sampling seeds (`rft.hooks.rollout_seeds`).
+A resume on another day, the second arm of a pair and a later evaluation would otherwise get other prompts, and with them
+other sampling seeds (`rft.hooks.rollout_seeds`).
 """
 
 import os

@@ -41,12 +41,12 @@ def save(engine: "DeepSpeedEngine", directory: str, tag: str, client_state: dict
 
 
 def exists(directory: str) -> bool:
-    """Whether a complete checkpoint is there; a kill during the first save leaves files, but none to go on from."""
+    """Whether a complete checkpoint is there; a kill during the first save leaves files, but none to resume from."""
     return Path(directory, LATEST).is_file()
 
 
 def restore_rng(load_path: str) -> None:
-    """Go on with this rank's random states from a checkpoint; those of upstream have none, and are left alone."""
+    """Restore this rank's random states from a checkpoint; those of upstream have none, and are left alone."""
     path = Path(load_path).parent / f"rng_rank_{torch.distributed.get_rank()}.pt"
     if path.is_file():
         set_random_states(torch.load(path, weights_only=False))
@@ -74,7 +74,7 @@ def set_random_states(states: dict) -> None:
 def remove_oldest(directory: str, max_number: int, max_gb: float, saved: str) -> None:
     """Keep at most `max_number` checkpoints within `max_gb` GiB, this run's newest ones; rank 0 does it, others return.
 
-    Never removed: `saved`, and the one that `latest` names, which a resume goes on from. First to go are those of later
+    Never removed: `saved`, and the one that `latest` names, which a resume loads. First to go are those of later
     steps than `saved`, which an older run in the same place, or one that was rewound, has left behind; then the oldest.
 
     Upstream removes before it saves, so that `--max_ckpt_num 1` has no checkpoint while it writes one, and never

@@ -15,7 +15,7 @@ def keep_to_gloo() -> None:
 
     Where it gathers several parameters at once, as for a weight sync, it waits for the last gather only
     (deepspeed/runtime/zero/partition_parameters.py, `_allgather_params_coalesced`). Streams keep their order; gloo's
-    gathers end in any, and with two ranks 1.5 to 4 % of the gathers of a tiny adapter were read too early. Mended after
+    gathers end in any, and with two ranks 1.5 to 4 % of the gathers of a tiny adapter were read too early. Fixed after
     0.18.5 by DeepSpeed's pull request 8539.
     """
     if get_accelerator().device_name() == "cpu":

@@ -33,7 +33,7 @@ def fill_up(accepted: dict, rejected: list[tuple], wanted: int) -> dict:
 def leave_open(iterator: Iterator) -> None:
     """Let the state of the data say "all taken", not "finished", after a rollout that has met the end of the data.
 
-    A resume from a finished state would begin the data anew within the episode (torchdata's `StatefulDataLoader`).
+    A resume from a finished state would begin the data again within the episode (torchdata's `StatefulDataLoader`).
     """
     iterator._finished = False
 

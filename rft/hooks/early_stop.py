@@ -1,4 +1,4 @@
-"""Early stopping: judge the run by its own files after every step, and end it in good order where a rule condemns it.
+"""Early stopping: judge the run by its own files after every step, and save and end it where a rule says so.
 
 The trainer's process decides with the same files and rules as `rft.runs.diagnose`, so that a resumed run knows its
 history and a user can repeat every decision. The driver's process saves as at the normal end, and exits with status 10.
@@ -17,7 +17,7 @@ from rft.record.readers import read_jsonl
 from rft.rules.judge import chosen, findings, judge
 
 STATUS = 10
-_said: dict[str, str] = {}  # rule -> level that stands in the file already
+_said: dict[str, str] = {}  # rule -> level that is in the file already
 
 
 def decide(args: Namespace, global_step: int) -> dict | None:

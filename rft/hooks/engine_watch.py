@@ -2,7 +2,7 @@
 
 vLLM's EngineCore is a child process of OpenRLHF's `LLMRayActor` (with `--full_determinism` too: AsyncLLM always starts
 one), and its tensor-parallel workers are Ray actors of a job of their own, whose driver is the EngineCore. While
-training goes on the engine idles, and nobody would notice before the next rollout. Called by `rft.hooks.watch`.
+training continues the engine idles, and nobody would notice before the next rollout. Called by `rft.hooks.watch`.
 """
 
 import asyncio

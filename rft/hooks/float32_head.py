@@ -1,7 +1,7 @@
 """Logits in float32 from a bf16 model, in trainer and engine: the matrix product's float32 sums are not rounded.
 
 Both stacks round the logits to bf16 and cast them back: at 16 to 32 that is ±0.06 nats on every uncertain token, other
-ones on each side. The operands stay bf16; what is kept is what the kernel has summed anyway. Others mended it likewise
+ones on each side. The operands stay bf16; what is kept is what the kernel has summed anyway. Others fixed it likewise
 (MiniMax-M1, arXiv 2506.13585, section 3.2; prime-rl #2438).
 """
 
@@ -47,7 +47,7 @@ def install(model: torch.nn.Module) -> None:
     if type(head) is not torch.nn.Linear or head.bias is not None:
         raise ValueError(
             f"--head_dtype float32: the model's head is a {type(head).__name__}; wanted a linear layer without bias; "
-            "take --head_dtype model"
+            "use --head_dtype model"
         )
     head.__class__ = Float32Linear
 
@@ -69,6 +69,6 @@ def in_engine(model: torch.nn.Module) -> None:
     if type(head.quant_method) is not UnquantizedEmbeddingMethod:
         raise ValueError(
             f"--head_dtype float32: the engine's head has {type(head.quant_method).__name__}; wanted an "
-            "unquantised one; take --head_dtype model"
+            "unquantised one; use --head_dtype model"
         )
     head.quant_method = Float32Head()

@@ -40,7 +40,7 @@ def labelled(blend: Callable):
 
 
 def without_trace(evaluate: Callable):
-    """`evaluate`, after which this process's generator stands as before: data loaders draw from it.
+    """`evaluate`, after which this process's generator is as before: data loaders draw from it.
 
     Otherwise the order of the training prompts would depend on whether, and when, the run evaluates.
     """

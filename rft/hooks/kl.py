@@ -10,7 +10,7 @@ PENALTY_BOUND = 10.0  # nats, upstream's: one token's share of a reward
 def approx_kl(log_probs: torch.Tensor, log_probs_base: torch.Tensor, kl_estimator: str = "k1") -> torch.Tensor:
     """The estimate for each token, float32, shape of `log_probs`; with u = log(reference / policy): -u, u²/2, eᵘ-1-u.
 
-    As a loss (`log_probs` has a gradient) each estimate pulls every token back, however far it has moved: k3 goes on
+    As a loss (`log_probs` has a gradient) each estimate pulls every token back, however far it has moved: k3 continues
     as its tangent where u exceeds 20 nats, so that value and gradient stay finite. Upstream clamps the finished
     estimate to 10, which takes the gradient from the tokens that have moved farthest (k3 beyond 2.6 nats, k2 beyond
     4.5), and makes NaN where eᵘ overflows, beyond 88. As a penalty in the reward, which has no gradient, the estimate

@@ -1,4 +1,4 @@
-"""Process groups whose ranks are on one machine: out of reach from elsewhere (docs/security.md)."""
+"""Process groups whose ranks are on one machine: out of reach from other machines (docs/security.md)."""
 
 import os
 import socket

@@ -31,7 +31,7 @@ async def apply_lora(engine: "LLMRayActor", manifest: dict, payload: "ndarray") 
         receipts = await engine.llm.collective_rpc("apply_lora", args=(manifest, payload.tobytes()))
     receipts = accepted(receipts)
     if not await engine.llm.reset_prefix_cache():
-        raise RuntimeError("LoRA sync: requests still run on the engine, so its prefix cache could not be forgotten")
+        raise RuntimeError("LoRA sync: requests still run on the engine, so its prefix cache could not be cleared")
     engine.adapter_version = manifest["version"]
     engine.adapter_receipts = receipts
     return receipts

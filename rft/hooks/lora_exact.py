@@ -2,7 +2,7 @@
 
 PEFT adds the adapter's output, already rounded to bf16, to a base output that is rounded too, and rounds the sum. An
 update below half a unit in the last place of the base output is lost, as it is in weights merged in bf16: of 24 updates
-of 5e-7 both keep 7%. Here B stands as further columns beside W and `x A'ᵀ` as further inputs beside x, so one matrix
+of 5e-7 both keep 7%. Here B is further columns beside W and `x A'ᵀ` as further inputs beside x, so one matrix
 product adds base and adapter in float32 and rounds once. The engine computes the same (`rft.hooks.lora_exact_engine`).
 `s` goes into A because the engine then needs no multiplication a token; where it is a power of two that changes no bit.
 """

@@ -1,4 +1,4 @@
-"""Numerical safety and diagnostics of the policy loss; every tensor is (batch, actions) unless said otherwise."""
+"""Numerical safety and diagnostics of the policy loss; every tensor is (batch, actions) unless noted."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""One JSON line per training step and per evaluation, whole lines only, so that a reader never meets half a record."""
+"""One JSON line per training step and evaluation; complete lines only, so that a reader never finds half a record."""
 
 import json
 import math
@@ -31,7 +31,7 @@ def rewind(global_step: int) -> None:
     """Before a resume from `global_step`: move the lines of later steps to the files of `DISCARDED`.
 
     Those steps are trained, evaluated and judged again; otherwise two lines would speak of one step, or one of a step
-    that the run has yet to reach. An earlier stop, which run.json tells of, is no longer true.
+    that the run has not reached. An earlier stop, which run.json tells of, is no longer true.
     """
     forget_stop()
     directory = os.environ.get("METRICS_LOG_DIR")
@@ -55,7 +55,7 @@ def _append(filename: str, global_step: int, metrics: dict) -> None:
 
 
 def _rewind_file(path: Path, global_step: int) -> None:
-    """Move what is later than `global_step`, and a line torn by a kill, to the file for it; what stays is whole."""
+    """Move what is later than `global_step`, and an incomplete line, to the file for it; complete lines stay."""
     if not path.is_file():
         return
     kept, later = [], []

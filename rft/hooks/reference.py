@@ -13,7 +13,7 @@ from rft.options.loss import needs_own_model  # noqa: F401  # for the patches
 
 
 class AdapterOff:
-    """Stands in for OpenRLHF's `RayActorGroup` of reference models, over the actor's own group."""
+    """Takes the place of OpenRLHF's `RayActorGroup` of reference models, over the actor's own group."""
 
     _actor_handlers = ()  # none beside the actor's
 

@@ -1,6 +1,6 @@
 """A process beside a rollout engine that ends it when a reward function holds Python's interpreter lock for too long.
 
-A regular expression that backtracks for ever, or a power of a million digits, is one step of the interpreter: no other
+A regular expression that backtracks forever, or a power of a million digits, is one step of the interpreter: no other
 thread runs, no event loop, no timer. Only another process can end that, and say which sample it was. This file is both
 sides, `begin` and `end` here and `main` there; standard library only, for the process starts beside every engine.
 """
@@ -43,7 +43,7 @@ def _tell(news: dict) -> None:
 
 
 def main(watched_pid: int) -> None:
-    """Read calls from standard input until it ends with the watched process, which dies when one takes too long."""
+    """Read calls from standard input until it ends with the watched process, which is ended when one takes too long."""
     deadlines: dict[int, tuple[float, str]] = {}
     unread = b""
     while True:

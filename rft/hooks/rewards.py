@@ -49,7 +49,7 @@ def merge(rewards_info: list | None, source: str, where: str) -> dict:
 async def call(
     executor: "SingleTurnAgentExecutor", query: str, prompt: str, label: str, sampling_params: "SamplingParams"
 ) -> dict:
-    """What the reward function returns for one sample, called in a thread as upstream does, but not for ever.
+    """What the reward function returns for one sample, called in a thread as upstream does, but not forever.
 
     The time counts from where the function begins: samples wait for one of a few threads, and a queue is no hang.
     A function that never lets this thread run again is ended by `rft.hooks.reward_watchdog`, with the whole engine.
@@ -63,12 +63,12 @@ async def call(
     """
     seconds = (sampling_params.extra_args or {}).get("reward_timeout")
     late = f"{name_of(executor)} has not returned after {seconds} s\n  {position(sampling_params)}"
-    late += "\n  repair: mend the function, or give it more time, --reward_timeout SECONDS"
+    late += "\n  repair: fix the function, or give it more time, --reward_timeout SECONDS"
     loop, begun, threads, watched = asyncio.get_running_loop(), asyncio.Event(), [], []
 
     def run() -> dict:
         threads.append(threading.get_ident())
-        loop.call_soon_threadsafe(begun.set)  # before anything that may raise, or the loop would wait for ever
+        loop.call_soon_threadsafe(begun.set)  # before anything that may raise, or the loop would wait forever
         if seconds is not None:
             watched.append(reward_watchdog.begin(seconds, f"{late}\n  found:  it held Python's interpreter lock"))
         try:

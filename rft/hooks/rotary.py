@@ -41,7 +41,7 @@ def cast(model: torch.nn.Module, *target: object) -> torch.nn.Module:
 def frequencies(model: torch.nn.Module) -> list[tuple[torch.nn.Module, torch.Tensor]]:
     """Every module of `model` with a buffer `inv_freq`, and what that must hold: (rotary dimensions / 2,), float32.
 
-    Computed anew where the module knows how (`rope_init_fn` of transformers); of others a copy, if it is still float32.
+    Computed again where the module can (`rope_init_fn` of transformers); of others a copy, if it is still float32.
     """
     found = []
     for module in model.modules():

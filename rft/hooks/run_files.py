@@ -14,7 +14,7 @@ def run_dir() -> Path | None:
 
 
 def forget_stop() -> None:
-    """Take `stopped` out of run.json: the training goes on, or has come to its normal end."""
+    """Take `stopped` out of run.json: the training resumes, or has reached its normal end."""
     place = run_dir()
     file = place / "run.json" if place else None
     if file and file.is_file():

@@ -1,4 +1,4 @@
-"""What the policy said: the samples of a training step as JSON lines."""
+"""What the policy generated: the samples of a training step as JSON lines."""
 
 import json
 import math
@@ -17,7 +17,7 @@ EXTRACTION = {2.0: "boxed", 1.0: "last number", 0.0: "none"}
 
 
 def write_samples(global_step: int, samples: list, tokenizer: "PreTrainedTokenizerBase", kind: str = "samples") -> None:
-    """Write `$SAMPLES_LOG_DIR/<kind>_step<N>.jsonl` whole; does nothing when the variable is unset.
+    """Write a complete `$SAMPLES_LOG_DIR/<kind>_step<N>.jsonl`; does nothing when the variable is unset.
 
     Args:
         global_step: the step that trained on these samples, from 1.

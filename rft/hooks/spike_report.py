@@ -3,7 +3,7 @@
 A micro-batch is a dict of CPU tensors. `sequences` (batch, seq) int64, `attention_mask` (batch, seq); and one entry for
 each action position in `action_mask`, `new_log_probs`, `action_log_probs` (the old policy's), `advantages` and, where
 the run has them, `rollout_log_probs` and `base_action_log_probs`, all (batch, actions), log-probabilities in nats.
-Action position t is the prediction of token `seq - actions + t`, so that positions stand one before their tokens.
+Action position t is the prediction of token `seq - actions + t`, so that positions are one before their tokens.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Gradient spikes: one line in the spike log, and a bundle from which the step can be computed again.
 
-`python -m rft.runs.replay_spike BUNDLE` replays one. Environment: `SPIKE_LOG_PATH` (default
+`.venv/bin/python -m rft.runs.replay_spike BUNDLE` replays one. Environment: `SPIKE_LOG_PATH` (default
 `$METRICS_LOG_DIR/spike_log.jsonl`; nothing is kept or written where both are unset) and `SPIKE_GRAD_NORM` (default 50).
 """
 
@@ -215,7 +215,7 @@ def write_bundle(
     facts: dict,
     save_adapter: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write `batch.safetensors`, `spike.json` and, with `save_adapter`, `adapter/`; whole or not at all.
+    """Write `batch.safetensors`, `spike.json` and, with `save_adapter`, `adapter/`; all or nothing.
 
     All is written in a hidden sibling folder that is then renamed. A bundle of the same step from before a resume is
     replaced.

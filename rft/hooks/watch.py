@@ -1,6 +1,6 @@
 """Driver side of loud failure: wait for the training while watching every Ray actor of the run.
 
-`ray.get` alone waits for as long as the task runs, and a task may wait for a dead actor for ever (rank 0 in a
+`ray.get` alone waits for as long as the task runs, and a task may wait for a dead actor forever (rank 0 in a
 collective that rank 1 has left, a trainer whose idle engine is gone). Actors that train cannot answer a ping, so deaths
 are read from Ray's actor table in the GCS, which needs neither the dashboard nor the actor. What Ray cannot see, vLLM's
 EngineCore processes, each engine reports itself: `rft.hooks.engine_watch`.
@@ -163,5 +163,5 @@ def last_words(deaths: list[Death], logs: str) -> str:
     lines = [f"error: {first.who} died, which ends the run", f"  found:  pid {first.pid} on {first.node}: {first.how}"]
     lines += [f"  also:   {d.who}, pid {d.pid} on {d.node}: {d.how}" for d in deaths[1:6]]
     lines += ["  wanted: every process of the run alive until the training is done"]
-    lines += [f"  repair: read the end of {logs}/worker-*-{first.log_pid}.*, mend the cause, launch again"]
+    lines += [f"  repair: read the end of {logs}/worker-*-{first.log_pid}.*, fix the cause, launch again"]
     return "\n".join(lines)

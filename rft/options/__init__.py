@@ -65,18 +65,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--reward_timeout",
         type=float,
         default=600.0,
-        help="seconds that a reward function may take for one sample before the run ends with its name",
+        help="seconds that a reward function may take for one sample before the run ends and names the sample",
     )
     group.add_argument(
         "--prompt_order",
         choices=["shuffled", "file"],
         default="shuffled",
-        help="file: take the prompts as they stand in --prompt_data, for a curriculum (data/make_curriculum.py)",
+        help="file: take the prompts in the order of --prompt_data, for a curriculum (data/make_curriculum.py)",
     )
     group.add_argument(
         "--stop_rules",
         default="default",
-        help="rules that may stop the training: off, default, all, or names, separated by commas; -NAME takes one away "
+        help="rules that may stop the training: off, default, all, or names, separated by commas; -NAME removes one "
         "(docs/diagnosis.md). A stopped run saves its model and exits with status 10",
     )
     group.add_argument(

@@ -5,7 +5,7 @@ statements are taken from the installed source, which takes milliseconds and can
 OpenRLHF (a laptop that looks at a run, a fresh clone before its set-up) they come from a copy, `openrlhf_options.txt`,
 which a test holds equal to the installed ones.
 
-    python -m rft.options.command python -m openrlhf.cli.train_ppo_ray --option value …
+    .venv/bin/python -m rft.options.command .venv/bin/python -m openrlhf.cli.train_ppo_ray --option value …
 
 prints what launch/pipeline.sh reads: name and value of every option in turn, each with a NUL byte behind it. Exit
 status 2 and one message where the trainer would refuse the command.
@@ -53,7 +53,7 @@ def parse(command: list[str]) -> argparse.Namespace:
     """The options of a command that is to be trained with, defaults filled in, settled as the trainer settles them.
 
     Args:
-        command: the whole line, `… -m openrlhf.cli.train_ppo_ray --option value …`.
+        command: the complete line, `… -m openrlhf.cli.train_ppo_ray --option value …`.
 
     Raises:
         ValueError: another command, or options that the trainer would refuse, with its own message.
@@ -106,7 +106,7 @@ def _reader() -> argparse.ArgumentParser:
 
 
 def words_of(command: list[str]) -> list[str]:
-    """What stands behind the trainer's name."""
+    """The words behind the trainer's name."""
     return command[command.index(MODULE) + 1 :] if MODULE in command else []
 
 

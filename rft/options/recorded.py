@@ -48,8 +48,8 @@ def shown_options(command: list[str], run_dir: Path) -> dict[str, str]:
 def shortened(path: str, command: list[str], run_dir: Path) -> str:
     """A path without the places of a run and of its checkout: RUN/adapter, rewards/reward.py; other text as it is.
 
-    Where the run directory stood when the run was started is known by its last two names, or by --save_path when that
-    lies in it; the checkout by the interpreter in its `.venv`.
+    The run directory's path at the start of the run is known by its last two names, or by --save_path when that
+    is in it; the checkout by the interpreter in its `.venv`.
     """
     saved = Path(options(command).get("save_path", "on"))
     moved = saved.is_absolute() and saved.parent != saved.parent.parent and (run_dir / saved.name).exists()

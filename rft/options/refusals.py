@@ -37,7 +37,7 @@ def require_correction(args: Namespace) -> None:
 def require_no_average_of_adapters(args: Namespace) -> None:
     """Refuse `--enable_ema` with LoRA: upstream averages into a second model without adapters, and saves that.
 
-    Parameters are paired by their order (`DeepspeedStrategy.moving_average`), where PEFT's A and B stand between: the
+    Parameters are paired by their order (`DeepspeedStrategy.moving_average`), where PEFT's A and B are in between: the
     update fails on the first shape that differs, or the saved model is the base.
 
     Raises:
@@ -45,9 +45,9 @@ def require_no_average_of_adapters(args: Namespace) -> None:
     """
     if args.enable_ema and args.lora_rank > 0:
         raise ValueError(
-            "the moving average knows no adapters\n"
+            "the moving average does not support adapters\n"
             f"  found:  --enable_ema with --lora_rank {args.lora_rank}\n"
-            "  wanted: the average of a model that is trained whole, or an adapter without one\n"
+            "  wanted: a moving average with full training, or an adapter without one\n"
             "  repair: leave --enable_ema out; --eval_steps keeps the best adapter instead"
         )
 
@@ -73,7 +73,7 @@ def require_stoppable(args: Namespace) -> None:
     """Check `--stop_rules`; with asynchronous training the default becomes `off`.
 
     Raises:
-        ValueError: an unknown rule; or rules for asynchronous training, whose sampler would wait for ever for a
+        ValueError: an unknown rule; or rules for asynchronous training, whose sampler would wait forever for a
             trainer that has stopped.
     """
     chosen(args.stop_rules)
@@ -83,7 +83,7 @@ def require_stoppable(args: Namespace) -> None:
         raise ValueError(
             "asynchronous training cannot be stopped between two steps\n"
             f"  found:  --async_train, --stop_rules {args.stop_rules}\n  wanted: --stop_rules off\n"
-            "  repair: leave --stop_rules out, and run python -m rft.runs.diagnose RUN beside the training"
+            "  repair: leave --stop_rules out, and run .venv/bin/python -m rft.runs.diagnose RUN beside the training"
         )
 
 

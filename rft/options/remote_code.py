@@ -1,4 +1,4 @@
-"""Python code that a checkpoint brings along: run only where somebody has asked for it. Standard library only."""
+"""Python code that a checkpoint brings along: run only when asked to. Standard library only."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def trusted() -> bool:
 
 
 def settle(trust: bool) -> None:
-    """Make `trusted` answer so in this process and in those that it will start, whatever the environment said."""
+    """Make `trusted` answer so in this process and in those that it will start, whatever the environment says."""
     os.environ[VARIABLE] = "1" if trust else "0"
 
 

@@ -4,7 +4,7 @@ import argparse
 import difflib
 
 MODULE = "openrlhf.cli.train_ppo_ray"
-HELP = f"python -m {MODULE} --help lists the options"
+HELP = f".venv/bin/python -m {MODULE} --help lists the options"
 
 
 def explain(parser: argparse.ArgumentParser, message: str) -> str:

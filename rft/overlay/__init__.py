@@ -1,6 +1,6 @@
 """Versioned patches over installed packages: apply, verify, revert, author. Standard library only.
 
-`python -m rft.overlay --help` lists the commands; docs/overlay.md explains them.
+`bash apply_patches.sh --help` lists the commands; docs/overlay.md explains them.
 """
 
 from __future__ import annotations

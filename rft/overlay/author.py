@@ -88,7 +88,7 @@ def edit(python: str | None, patches: Path | None, selectors: list[str], folder:
         message = commit_message(header_text(data), name.removesuffix(".patch"))
         git(place, "commit", "-q", "-F", "-", data=message.encode())
     print(f"{place}\n  change, reorder or add commits after the tag `base`, one per patch, then:")
-    print(f"  python -m rft.overlay finish {place}")
+    print(f"  bash apply_patches.sh finish {place}")
     return place
 
 
@@ -249,7 +249,7 @@ def _require_upstream(package: Package, install: Install, files: dict[str, dict]
                     f"{path} at the tag base is not what upstream ships",
                     found=str(row["pristine"]),
                     wanted=str(source.get(path)),
-                    repair="make the repository with `python -m rft.overlay edit`",
+                    repair="make the repository with `bash apply_patches.sh edit`",
                 )
 
 

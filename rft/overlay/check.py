@@ -43,7 +43,7 @@ def check(python: str | None, patches: Path | None, selectors: list[str], wheels
     everything = load_packages(patches, [], strict=False)
     try:
         if not ledger_path.exists() or ledger_path.read_text() != ledger.render(everything):
-            problems.append(f"{ledger_path.name} is stale: python -m rft.overlay finish DIR writes it")
+            problems.append(f"{ledger_path.name} is stale: bash apply_patches.sh finish DIR writes it")
     except OverlayError as error:  # a malformed patch, already listed above
         problems.append(f"{ledger_path.name} cannot be compared: {error.what}")
     return problems
@@ -104,7 +104,7 @@ def _check_lock(package: Package, pristine: dict, patched: dict) -> list[str]:
     wanted = build_lock(package.import_name, package.version, package.distributions, package.patches, files)
     stale = [key for key in wanted if wanted[key] != package.lock.get(key)]
     if stale:
-        return [f"lock.json is stale in {', '.join(stale)}: python -m rft.overlay finish DIR writes it"]
+        return [f"lock.json is stale in {', '.join(stale)}: bash apply_patches.sh finish DIR writes it"]
     for path in files:
         stage(package, path, pristine[path])  # raises when the result does not compile
     return []

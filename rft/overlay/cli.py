@@ -126,7 +126,7 @@ def _show(arguments, examined: commands.Examined) -> None:
 def _print(examined: commands.Examined) -> None:
     for inspection in examined.inspections:
         print(_line(inspection))
-        # Files of the package's own state say nothing new; the rest are what somebody has to look at.
+        # Files of the package's own state are nothing new; the rest need a look.
         usual = {"APPLIED": "PATCHED", "CLEAN": "PRISTINE"}.get(inspection.state)
         for path, file in inspection.files.items():
             if file.state != usual:

@@ -52,7 +52,7 @@ def examine(
     packages = load_packages(patches or default_patches(), selectors or [])
     target = examine_target(python, packages, REPOSITORY, need_rft)
     inspections = [inspect(package, resolve(target, package)) for package in packages]
-    # Folders for several versions of one package may stand side by side: the installed version picks its own.
+    # Folders for several versions of one package may exist side by side: the installed version picks its own.
     chosen: dict[str, Inspection] = {}
     for inspection in inspections:
         name = inspection.package.import_name

@@ -1,7 +1,7 @@
 """Strict reader and applier of git-format unified diffs, byte for byte.
 
 A hunk applies at the line it states or not at all: no fuzz, no offset. `patch -F0` and `git apply` both move a hunk to
-another place when its block stands twice in a file, and exit 0.
+another place when its block occurs twice in a file, and exit 0.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def header_text(data: bytes) -> str:
-    """What stands before the first `diff --git` line."""
+    """The text before the first `diff --git` line."""
     at = 0 if data.startswith(b"diff --git ") else data.find(b"\ndiff --git ") + 1
     return (data[:at] if at or data.startswith(b"diff --git ") else data).decode(errors="replace")
 
 
 def parse_patch(data: bytes, name: str) -> list[FileDiff]:
-    """Read a whole patch file.
+    """Read a patch file.
 
     Raises OverlayError (exit 4) that names the patch and line for anything but plain creation, deletion and
     modification of regular files with safe relative paths.
@@ -98,7 +98,7 @@ def _parse_file(lines: list[bytes], at: int, name: str) -> tuple[FileDiff, int]:
         old = b"/dev/null" if kind == "create" else b"a/" + path.encode()
         new = b"/dev/null" if kind == "delete" else b"b/" + path.encode()
         if lines[at].rstrip(b"\n") != b"--- " + old or lines[at + 1 : at + 2] != [b"+++ " + new + b"\n"]:
-            raise _bad(name, at, f"the ---/+++ lines do not fit `diff --git` of {path} ({kind})")
+            raise _bad(name, at, f"the ---/+++ lines do not match `diff --git` of {path} ({kind})")
         at += 2
         while at < len(lines) and lines[at].startswith(b"@@ "):
             hunk, at = _parse_hunk(lines, at, name)
@@ -143,10 +143,10 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
                 side.append(text)
         at += 1
     if (len(old), len(new)) != (old_count, new_count):
-        raise _bad(name, at, "the line counts of a hunk do not fit its body")
+        raise _bad(name, at, "the line counts of a hunk do not match its body")
     for side in (old, new):
         if any(not line.endswith(b"\n") for line in side[:-1]):
-            raise _bad(name, at, "a line without line end stands inside a hunk")
+            raise _bad(name, at, "a line without line end inside a hunk")
     return Hunk(old_start, tuple(old), new_start, tuple(new)), at
 
 
@@ -216,7 +216,7 @@ def _mismatch(where: str, number: int, hunk: Hunk, source: list[bytes], start: i
     first = next((i for i, line in enumerate(hunk.old) if found[i : i + 1] != [line]), 0)
     size = len(hunk.old)
     elsewhere = [i + 1 for i in range(len(source) - size + 1) if size and source[i : i + size] == list(hunk.old)]
-    note = f"; the block stands at line {elsewhere}, but offsets are never accepted" if elsewhere else ""
+    note = f"; the block is at line {elsewhere}, but offsets are never accepted" if elsewhere else ""
     line = source[start + first] if 0 <= start + first < len(source) else b"<end of file>"
     return OverlayError(
         DOES_NOT_APPLY,

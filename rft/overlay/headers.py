@@ -77,7 +77,7 @@ def lint(text: str) -> list[str]:
             problems.append(f"{name}: is missing")
     for name, values in found.items():
         if len(values) > 1 and name not in REPEATABLE:
-            problems.append(f"{name}: stands {len(values)} times")
+            problems.append(f"{name}: found {len(values)} times")
         for value in values:
             pattern, wanted = _SYNTAX.get(name, (r".*", ""))
             if value and not re.fullmatch(pattern, value):

@@ -16,7 +16,7 @@ it run without a GPU. A gate is the option or variable that turns a patch on, or
 
 
 def render(packages: list[Package]) -> str:
-    """The whole file: what the groups are for, a table a group, then the details of each package's patches."""
+    """The complete file: what the groups are for, a table a group, then the details of each package's patches."""
     rows = [
         (package, name, data, {k: [_plain(v) for v in values] for k, values in fields(header_text(data))[0].items()})
         for package in packages

@@ -92,7 +92,7 @@ def stage(package: Package, path: str, pristine: bytes | None) -> bytes | None:
             f"{package.name}: the series gives {path} other bytes than lock.json says",
             found=str(sha256(result)),
             wanted=str(package.files[path]["patched"]),
-            repair="git checkout -- patches, or write the lock anew with `finish`",
+            repair="git checkout -- patches, or write the lock again with `finish`",
         )
     if path.endswith(".py") and result is not None:
         try:
@@ -111,7 +111,7 @@ def plan_apply(inspection: Inspection) -> tuple[list[Change], list[bytes]]:
             DOES_NOT_APPLY,
             f"{package.name}: lock.json lists other files than the patches change",
             found=", ".join(sorted(set(package.files) ^ set(package.diffs))),
-            repair="git checkout -- patches, or write the lock anew with `finish`",
+            repair="git checkout -- patches, or write the lock again with `finish`",
         )
     changes: list[Change] = []
     keep: list[bytes] = []

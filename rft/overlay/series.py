@@ -125,7 +125,7 @@ def load_packages(patches: Path, selectors: list[str], strict: bool = True) -> l
     unlocked = sorted(path.parent.name for path in patches.glob("*/series") if not (path.parent / "lock.json").exists())
     if unlocked and not (selectors and not set(selectors) & set(unlocked)):
         raise OverlayError(
-            USAGE, f"{patches / unlocked[0]} has no lock.json", repair="python -m rft.overlay finish DIR"
+            USAGE, f"{patches / unlocked[0]} has no lock.json", repair="bash apply_patches.sh finish DIR"
         )
     if not packages:
         raise OverlayError(
@@ -174,7 +174,7 @@ def load_package(folder: Path, strict: bool = True) -> Package:
             USAGE,
             f"{folder.name}: the series names a file that is missing",
             found=f"no {error.filename}",
-            repair="restore it, or run `python -m rft.overlay finish`",
+            repair="restore it, or run `bash apply_patches.sh finish DIR`",
         ) from error
     if not package.patches:
         raise OverlayError(
@@ -199,5 +199,5 @@ def require_locked(package: Package) -> None:
         f"{package.name}: lock.json does not describe these patches",
         found=f"changed since: {', '.join(changed)}",
         wanted="a lock written after the last change",
-        repair="change patches with `python -m rft.overlay edit` and `finish`, which write the lock",
+        repair="change patches with `bash apply_patches.sh edit` and `finish`, which write the lock",
     )

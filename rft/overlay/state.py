@@ -102,7 +102,7 @@ def judge(found: str | None, pristine: str | None, patched: str | None, older: d
     elif found is None:
         state, note = "MISSING", ""
     elif pristine is None:
-        state, note = "UNEXPECTED", "stands where a patch creates a file"
+        state, note = "UNEXPECTED", "exists where a patch creates a file"
     else:
         state, note = "DRIFTED", ""
     return FileState(state, found, pristine, patched, note)

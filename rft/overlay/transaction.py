@@ -244,7 +244,7 @@ def recover(root: Path) -> bool:
             f"could not restore every file in {root}; the journal is kept",
             found=str(error),
             wanted="room and a writable folder",
-            repair="remove the cause, then `apply` or `revert` once more",
+            repair="remove the cause, then `apply` or `revert` again",
         ) from error
     return True
 

@@ -1,1 +1,1 @@
-"""What a run leaves on disk: names, readers, whole files. Standard library only; every other package may import it."""
+"""What a run leaves on disk: names, readers, complete files. Standard library only; every package may import it."""

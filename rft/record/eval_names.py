@@ -1,4 +1,4 @@
-"""Names of evaluations in the loop: `eval_<dataset>_<mode>`, so that no number stands without its dataset and mode."""
+"""Names of evaluations in the loop: `eval_<dataset>_<mode>`, so that every number has its dataset and mode."""
 
 import re
 from pathlib import Path
@@ -59,7 +59,7 @@ def probe_metric(evaluations: list[dict]) -> str | None:
     Args:
         evaluations: records of `eval_metrics.jsonl`.
 
-    A dataset is the OOD probe when its name has the word `ood`; without one, the run's first dataset stands for it.
+    A dataset is the OOD probe when its name has the word `ood`; without one, the run's first dataset is taken.
     """
     names = list(dict.fromkeys(name for record in evaluations for name in shares_of_correct(record)))
 

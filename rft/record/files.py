@@ -1,4 +1,4 @@
-"""Files that a kill or a full disk leaves whole: replaced as a whole, or grown by whole lines. No dependencies."""
+"""Files that a kill or a full disk leaves complete: replaced in one step, or grown by complete lines."""
 
 import errno
 import fcntl
@@ -10,7 +10,7 @@ BLOCK = 1 << 16
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Write a file whole or not at all: its former content stays where that fails. The folder is made."""
+    """Write a complete file or nothing: its former content stays where that fails. The folder is made."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     try:
@@ -26,9 +26,9 @@ def replace_json(file: Path, content: object) -> None:
 
 
 def append_lines(file: Path, lines: str, header: str = "") -> None:
-    """Append whole lines, each with its newline, by a single write under a lock: several processes may append.
+    """Append complete lines, each with its newline, by one write under a lock: several processes may append.
 
-    A torn tail that a kill has left is cut off first, or it would become a broken line in the middle of the file.
+    An incomplete last line, left by a kill, is cut off first, or it would become a broken line inside the file.
 
     Args:
         header: lines that come first where the file is new or empty.
@@ -53,7 +53,7 @@ def append_lines(file: Path, lines: str, header: str = "") -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Wait for the lock. A file system without locks goes without: the single write in append mode stays whole."""
+    """Wait for the lock. A file system without locks goes without: one write in append mode stays in one piece."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:

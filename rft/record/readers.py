@@ -1,4 +1,4 @@
-"""Read a run's JSON lines; a torn last line, left by a kill, is not an error."""
+"""Read a run's JSON lines; an incomplete last line, left by a kill, is not an error."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from rft.record.names import EVAL_FILE, TRAINING_FILE
 def metrics_dir(run_dir: Path) -> Path:
     """Where the run's metrics are: its directory where that holds them, else `METRICS_LOG_DIR`.
 
-    In this order, since the variable may be another run's, and launchers link what is elsewhere into the directory.
+    In this order, since the variable may be another run's, and launchers link what is outside into the directory.
     """
     if any((run_dir / name).is_file() for name in (TRAINING_FILE, EVAL_FILE)):
         return run_dir
@@ -38,7 +38,7 @@ def read_jsonl(path: str | Path) -> list[dict]:
     path = Path(path)
     if not path.is_file():
         return []
-    # Bytes: a line may be torn within a character.
+    # Bytes: a line may end within a character.
     lines = path.read_bytes().split(b"\n")[:-1]
     records = []
     for number, line in enumerate(lines, 1):

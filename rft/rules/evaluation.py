@@ -1,4 +1,4 @@
-"""Rules about the evaluations in the loop: does what the policy gains in training hold on problems it never saw."""
+"""Rules about the evaluations in the loop: does the gain in training hold on problems that the policy never saw?"""
 
 from rft.record.eval_names import probe_metric, problems_metric
 from rft.rules.verdict import Verdict, column, graded, mean, share_error, trend

@@ -36,7 +36,7 @@ def full_reward(training: list[dict], evaluations: list[dict], facts: dict) -> V
         return None
     reason = f"smallest reward of the last {SMOKE} steps {min(smallest):.3g}, mean {mean(means):.3g}"
     high = mean(means) > HEALTHY["correctness"].high
-    change = "harder problems (data/make_curriculum.py), or mend a reward function that accepts everything"
+    change = "harder problems (data/make_curriculum.py), or fix a reward function that accepts everything"
     bad = _in_a_row(training, lambda r: _one_reward(r) and r["reward_min"] >= 1)
     return graded(bad, high, reason, {"reward_min": smallest, "reward_mean": means}, change)
 
@@ -49,7 +49,7 @@ def no_signal(training: list[dict], evaluations: list[dict], facts: dict) -> Ver
     groups = _groups(_last(training, lambda r: r.get("group_zero_variance_share") == 1))
     reason = f"{mean(shares):.0%} of the groups of the last {SMOKE} steps have one reward, the last {groups:.0f} all"
     change = (
-        "choose problems of middling pass rate (data/make_curriculum.py), raise --n_samples_per_prompt (8 -> 16), or "
+        "choose problems of medium pass rate (data/make_curriculum.py), raise --n_samples_per_prompt (8 -> 16), or "
         "--dynamic_filtering"
     )
     return graded(groups >= GROUPS, mean(shares) > 0.7, reason, {"last": shares, "groups_in_a_row": groups}, change)
@@ -147,7 +147,7 @@ def grader(training: list[dict], evaluations: list[dict], facts: dict) -> Verdic
         return None
     last = values[-SUSTAINED:]
     reason = f"{mean(last):.1%} of the samples are right for the lenient grader only"
-    change = "read such samples, and mend the extraction or the labels (docs/grading.md)"
+    change = "read such samples, and fix the extraction or the labels (docs/grading.md)"
     return graded(False, mean(last) > HEALTHY["lenient_disagreement"].high, reason, {"last": last}, change)
 
 

@@ -30,7 +30,7 @@ def not_finite(training: list[dict], evaluations: list[dict], facts: dict) -> Ve
     broken = [(r["global_step"], n) for r in training for n in names if n in r and r[n] is None]
     reason = f"{broken[0][1]} is not a number from step {broken[0][0]} on" if broken else "every loss is a number"
     numbers = {"first_step": broken[0][0], "metrics": sorted({n for _, n in broken})} if broken else {}
-    change = f"{LOWER_LR} and go on from a checkpoint before that step; replay it with rft.runs.replay_spike"
+    change = f"{LOWER_LR} and resume from a checkpoint before that step; replay it with rft.runs.replay_spike"
     return graded(bool(broken), False, reason, numbers, change)
 
 
@@ -63,10 +63,10 @@ def frozen_weights(training: list[dict], evaluations: list[dict], facts: dict) -
 
 
 def dropped_sync(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
-    """The sync changed weights, and the engine went on with older ones.
+    """The sync changed weights, and the engine still used older ones.
 
     A step's canary and `adapter_version` speak of the adapter that the step before has sent. Asynchronous training
-    samples with an older one; only a version that stands still is an error there.
+    samples with an older one; only a version that does not change is an error there.
     """
     judged = [
         (a, b) for a, b in pairwise(training) if a.get("sync_changed_share") and b.get("sync_canary_shift") is not None
@@ -128,7 +128,7 @@ def mismatch(training: list[dict], evaluations: list[dict], facts: dict) -> Verd
     reason = f"last mismatches {_list(last)} nats, first {floor:.3g}"
     change = (
         f"{LOWER_LR}; try --enable_vllm_is_correction; compare engine and adapter with eval/eval_posthoc.py, whose "
-        "probe refuses a sync that is off"
+        "probe refuses a wrong sync"
     )
     numbers = {"last": last, "first": floor, "times": [value / floor for value in last if floor]}
     return graded(bad, warn, reason, numbers, change)
@@ -142,8 +142,9 @@ def mismatch_level(training: list[dict], evaluations: list[dict], facts: dict) -
     usual = HEALTHY["mismatch_abs_mean"].high
     reason = f"last mismatches {_list(last)} nats, wanted below {usual:g}"
     change = (
-        "measure both models on the same tokens (python -m benchmarks.parity), by position too; verify the patches on "
-        "every node; random and 4-bit weights are that far apart by themselves; --enable_vllm_is_correction corrects it"
+        "measure both models on the same tokens (.venv/bin/python -m benchmarks.parity), by position too; verify the "
+        "patches on every node; random and 4-bit weights are that far apart by themselves; "
+        "--enable_vllm_is_correction corrects it"
     )
     numbers = {"last": last, "bounds": [usual, MISMATCH_LEVEL_BAD]}
     return graded(min(last) > MISMATCH_LEVEL_BAD, min(last) > usual, reason, numbers, change)

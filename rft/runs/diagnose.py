@@ -1,6 +1,6 @@
 """Say what a run's numbers mean: every rule with its verdict, the numbers behind it, and what to change.
 
-    python -m rft.runs.diagnose RUN [--json]
+    .venv/bin/python -m rft.runs.diagnose RUN [--json]
 
 RUN is the directory of a run that is finished or still trains; docs/diagnosis.md lists the rules. Exit status: 0
 healthy, 1 findings, 2 no run to diagnose.
@@ -126,7 +126,7 @@ def print_report(document: dict) -> None:
             table.add_row("", "", f"[italic]{escape(verdict['change'])}[/italic]")
     console.print(table)
     if document["not_judged"]:
-        console.print(f"not judged, for want of numbers or steps: {', '.join(document['not_judged'])}", soft_wrap=True)
+        console.print(f"not judged, too few numbers or steps: {', '.join(document['not_judged'])}", soft_wrap=True)
     count = len(document["findings"])
     console.print("healthy" if not count else f"{count} finding{'s' if count > 1 else ''}")
 

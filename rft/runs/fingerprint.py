@@ -1,7 +1,7 @@
 """What decides a run's numbers on this machine, and where two machines differ; used by launch/spare.sh.
 
-    … | python -m rft.runs.fingerprint DATA_ROOT        names of data files on stdin, NUL behind each; prints JSON
-    python -m rft.runs.fingerprint --compare HERE.json SPARE.json        exit status 1: they differ, each place named
+    … | .venv/bin/python -m rft.runs.fingerprint DATA_ROOT    names of data files on stdin, NUL behind each; prints JSON
+    .venv/bin/python -m rft.runs.fingerprint --compare HERE.json SPARE.json    exit status 1: each difference named
 
 launch/spare.sh also hands this file's text to the spare's Python, in the spare's checkout: a spare whose code is older
 can then still be compared.

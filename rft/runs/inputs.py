@@ -1,6 +1,6 @@
-"""Check what a training command will read, in about a second, before Ray and two models are started on it.
+"""Check what a training command will read, in about a second, before the trainer and the engines load a model.
 
-python -m rft.runs.inputs python -m openrlhf.cli.train_ppo_ray --pretrain … --prompt_data …
+.venv/bin/python -m rft.runs.inputs .venv/bin/python -m openrlhf.cli.train_ppo_ray --pretrain … --prompt_data …
 """
 
 import json

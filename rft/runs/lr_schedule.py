@@ -1,6 +1,6 @@
 """The learning rate of each optimizer step, as OpenRLHF 0.9.3 builds it, before anything is started.
 
-    POOL=400 NS=8 TBS=16 EP=1 WARMUP=0.05 LR=5e-7 python -m rft.runs.lr_schedule      see preflight_lr.sh
+    POOL=400 NS=8 TBS=16 EP=1 WARMUP=0.05 LR=5e-7 .venv/bin/python -m rft.runs.lr_schedule      see preflight_lr.sh
 
 Sources: `prepare_datasets` in openrlhf/trainer/ppo_trainer.py (the number of steps), `init_model_from_pretrained` in
 openrlhf/trainer/ray/ppo_actor.py (warm-up, `min_lr_rate`), `cosine_with_min_lr` in transformers 4.57. Standard library

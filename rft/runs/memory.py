@@ -1,6 +1,6 @@
 """Record the peak host memory of everything a run started, sampled every two seconds, detached processes included.
 
-    python -m rft.runs.memory RUN_DIR        until it is stopped; writes RUN_DIR/memory.json
+    .venv/bin/python -m rft.runs.memory RUN_DIR        until it is stopped; writes RUN_DIR/memory.json
 
 Processes are recognised by `RFT_RUN_DIR` in their environment, since Ray's daemons leave the launcher's process tree.
 """

@@ -1,4 +1,4 @@
-"""Compute a recorded gradient spike again: `python -m rft.runs.replay_spike RUN/spikes/step_12_rank_0`.
+"""Compute a recorded gradient spike again: `.venv/bin/python -m rft.runs.replay_spike RUN/spikes/step_12_rank_0`.
 
 Loads the base checkpoint and the adapter from before the step, runs the recorded micro-batches of all ranks through
 OpenRLHF's own `ActorPPOTrainer.training_step` on one DeepSpeed rank, and compares log-probabilities, losses and
@@ -58,7 +58,7 @@ def set_environment(device: str | None) -> None:
 
 
 class Capture:
-    """Stands where `ActorPPOTrainer` has its spike recorder: collects what the training step computes."""
+    """Takes the place of `ActorPPOTrainer`'s spike recorder: collects what the training step computes."""
 
     def __init__(self) -> None:
         self.log_probs, self.losses = [], []

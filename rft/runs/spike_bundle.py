@@ -62,7 +62,7 @@ def load_bundle(path: Path) -> Bundle:
         try:
             tensors = load_file(file)
         except (SafetensorError, FileNotFoundError) as error:
-            raise ValueError(f"{file}: no whole safetensors file ({error}); copy the bundle again") from None
+            raise ValueError(f"{file}: not a complete safetensors file ({error}); copy the bundle again") from None
         for number in range(len(read["micro_batches"])):
             prefix = f"{number}."
             micros.append({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})

@@ -1,6 +1,6 @@
 """After a run: the before/after tables, `result.json`, `evals.html`, and a figure of reward and accuracy over steps.
 
-    python -m rft.runs.summary RUN_DIR
+    .venv/bin/python -m rft.runs.summary RUN_DIR
 
 Reads from the run directory: evals/before.json and evals/after.json (`eval/eval_posthoc.py`), training_metrics.jsonl,
 eval_metrics.jsonl, the last eval_samples_step<N>.jsonl, phases.jsonl, memory.json.

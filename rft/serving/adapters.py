@@ -48,7 +48,7 @@ def read_adapter(path: str | Path, version: int = 1) -> tuple[dict, torch.Tensor
     try:
         tensors = load_file(file)
     except SafetensorError as error:
-        raise ValueError(f"{file}: not a whole safetensors file ({error}); copy or save the adapter again") from None
+        raise ValueError(f"{file}: not a complete safetensors file ({error}); copy or save the adapter again") from None
     prefixes = sorted(
         {name.removesuffix(suffix) for name in tensors for suffix in (A_SUFFIX, B_SUFFIX) if name.endswith(suffix)}
     )

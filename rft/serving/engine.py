@@ -70,5 +70,5 @@ def sync_engine(llm: "LLM", manifest: dict, buffer: torch.Tensor) -> list[dict]:
     place = memory.write(buffer.view(torch.uint8).numpy())
     receipts = accepted(llm.collective_rpc("apply_lora", args=(manifest, place)))
     if not llm.reset_prefix_cache():
-        raise RuntimeError("LoRA sync: requests still run on the engine, so its prefix cache could not be forgotten")
+        raise RuntimeError("LoRA sync: requests still run on the engine, so its prefix cache could not be cleared")
     return receipts

@@ -38,7 +38,7 @@ def conversation(tokenizer: PreTrainedTokenizerFast, problem: dict, style: str) 
 
 
 def batches(conversations: dict[str, list[Conversation]], rng: random.Random) -> Iterator[list[Conversation]]:
-    """Endless batches; each problem comes once an epoch, its style drawn anew each time."""
+    """Endless batches; each problem comes once an epoch, its style drawn again each time."""
     order = []
     while True:
         if len(order) < BATCH:

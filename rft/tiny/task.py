@@ -67,7 +67,7 @@ def make_splits(seed: int = 0, sizes: dict[str, int] = SIZES) -> dict[str, list[
 
 
 def require_disjoint(splits: dict[str, list[dict]]) -> None:
-    """Raise ValueError, naming the problem and both places, if a problem stands in two sets or twice in one."""
+    """Raise ValueError, naming the problem and both places, if a problem is in two sets or twice in one."""
     seen = {}
     for name, problems in splits.items():
         for problem in problems:
@@ -95,7 +95,7 @@ def worked_answer(a: int, b: int, style: str) -> tuple[str, str]:
 
 
 def write_splits(splits: dict[str, list[dict]], directory: Path) -> None:
-    """Write `<name>.jsonl` for each set into `directory`, each whole or not at all; equal sets give equal bytes."""
+    """Write `<name>.jsonl` for each set into `directory`, each complete or not at all; equal sets give equal bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, problems in splits.items():
         with tempfile.NamedTemporaryFile("w", dir=directory, prefix=f".{name}.", delete=False) as file:
@@ -110,7 +110,7 @@ def read_split(path: Path) -> list[dict]:
     Raises ValueError, naming file, line and the command that repairs it, when it is missing, malformed, or when a label
     is not the sum of its problem.
     """
-    repair = "write it anew with: python data/prepare_arithmetic.py --out DIR"
+    repair = "write it again with: .venv/bin/python data/prepare_arithmetic.py --out DIR"
     try:
         problems = read_problems(path)
     except ValueError as error:

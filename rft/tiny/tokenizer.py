@@ -1,6 +1,6 @@
 """A tokenizer of under 512 entries with the Harmony special tokens, built without training data or network.
 
-Byte-level BPE without merges: a piece of text that stands whole in the vocabulary becomes one token, any other piece
+Byte-level BPE without merges: a piece of text that the vocabulary has becomes one token, any other piece
 falls apart into its bytes, so every text survives encode and decode. Digits are always tokens of their own.
 """
 

@@ -1,6 +1,6 @@
 """Make the warm-started tiny gpt-oss, or take it from the cache when nothing that decides it has changed.
 
-    python -m rft.tiny.warmstart --data DIR/warm.jsonl --seed 0 --cache .cache/rft/warmstart --out DIR
+    .venv/bin/python -m rft.tiny.warmstart --data DIR/warm.jsonl --seed 0 --cache .cache/rft/warmstart --out DIR
 
 About a minute on one core; a cached checkpoint is a copy.
 """

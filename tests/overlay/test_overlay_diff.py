@@ -93,7 +93,7 @@ def test_a_block_that_stands_twice_is_never_moved():
     with pytest.raises(OverlayError) as error:
         apply_diff(TWICE, diff, "p")
     assert error.value.code == 4
-    assert "line 3" in str(error.value) and "stands at line [2, 6]" in str(error.value)
+    assert "line 3" in str(error.value) and "the block is at line [2, 6]" in str(error.value)
     with tempfile.TemporaryDirectory() as name:  # what the overlay protects from: git moves it and reports success
         folder = Path(name).resolve()
         (folder / "pkg").mkdir()

@@ -204,7 +204,7 @@ def test_uncommitted_changes_stay_here_and_are_named(machines):
     here, there, spare = machines
     (here / "README.md").write_text("not yet")
     result = spare("sync-code")
-    assert result.returncode == 0 and "uncommitted changes stay here" in result.stderr
+    assert result.returncode == 0 and "uncommitted changes are not sent" in result.stderr
     assert (there / "README.md").read_text() != "not yet"
 
 
@@ -381,7 +381,7 @@ def test_a_running_session_is_refused_and_a_killed_one_is_told(machines, server)
     [
         ((), "no such action"),
         (("deploy",), "no such action"),
-        (("verify", "now"), "too many words"),
+        (("verify", "now"), "too many arguments"),
         (("run", "a.b", "true"), "unusable name"),
         (("run", "a"), "no command"),
         (("tail", "nothing"), "no such job"),

@@ -89,7 +89,7 @@ def test_engine_and_trainer_agree_before_and_after_syncs(work):
     assert control["mean_abs"] > 4 * after["mean_abs"]
     assert control["k3"] > 4 * after["k3"]
     assert nudged["mean_abs"] < before["mean_abs"]
-    # The mend was off while the same tokens were scored, and on again afterwards.
+    # The fix was off while the same tokens were scored, and on again afterwards.
     assert without["engine_mean_logprob"] == before["engine_mean_logprob"]
     assert without["mean_abs"] != before["mean_abs"]
     assert len({found["mean_abs"] for found in (before, without, rounded, neither)}) == 4

@@ -57,7 +57,7 @@ def test_exit_status_and_report(run):
     healthy = command(str(run))
     assert healthy.returncode == 0, healthy.stdout + healthy.stderr
     assert healthy.stdout.splitlines()[-1] == "healthy"
-    assert "not judged, for want of numbers or steps: dropped_sync, " in healthy.stdout
+    assert "not judged, too few numbers or steps: dropped_sync, " in healthy.stdout
     for step in (7, 8, 9):
         log_training_step(step, {"reward_mean": 0.4, "grad_norm": 0.0, "truncated": 0.6, "ppo_clip_ratio": 0.0})
     sick = command(str(run))

@@ -79,7 +79,7 @@ def test_every_difference_has_its_cause(tmp_path):
     assert common == 4
     causes = {one.problem: (one.cause, one.training, one.posthoc) for one in found}
     assert causes.keys() == {"p0", "p1", "p2", "p4", PROMPT.format(5)}
-    assert causes["p0"][0].startswith("same responses, graded otherwise") and causes["p0"][1:] == (0.0, 1.0)
+    assert causes["p0"][0].startswith("same responses, graded differently") and causes["p0"][1:] == (0.0, 1.0)
     assert causes["p1"][0].startswith("other responses, from character 34: '1}") and causes["p1"][1:] == (1.0, 0.0)
     assert causes["p2"][0].startswith("cut by the length limit (longest: 9 tokens in training, 9 post hoc)")
     assert causes["p4"] == ("not evaluated in training", None, 1.0)

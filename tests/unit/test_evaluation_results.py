@@ -150,7 +150,7 @@ def test_runs_that_differ_in_more_than_the_model_are_not_compared():
             add_comparisons([result("a", [1]), result("b", [1]) | {field: value}])
     with pytest.raises(ValueError, match="found samples_per_problem 8 and 16"):
         add_comparisons([result(f"of {n}", [n], n, "sampling_pass@8") for n in (8, 16)])
-    with pytest.raises(ValueError, match="found other problems"):
+    with pytest.raises(ValueError, match="found different problems"):
         add_comparisons([result("a", [1]), result("b", [1, 1])])
     with pytest.raises(ValueError, match="found no model 'c'"):
         add_comparisons([result("a", [1])], baseline="c")
@@ -162,7 +162,7 @@ def test_prompts_of_one_template_must_be_the_same():
         for record in one["records"]:
             record["prompt"] = record["id"]
     dated["records"][1]["prompt"] = "p1 of another day"
-    with pytest.raises(ValueError, match="found other prompts from one template for 1 of 2 problems"):
+    with pytest.raises(ValueError, match="found different prompts from one template for 1 of 2 problems"):
         add_comparisons([plain, dated])
     assert add_comparisons([plain, dated | {"template": "of another base"}])[1]["versus"]["tied"] == 2
 
@@ -325,7 +325,7 @@ def test_samples_of_other_kernels_are_not_put_together(filled, engine):
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
     kept = file.read_text()
     engine[0].backends = {"device": "cpu", "attention": "B"}
-    with pytest.raises(ValueError, match=r"found samples of the kernels .*'A'}, the engine has .*'B'}.*--cache"):
+    with pytest.raises(ValueError, match=r"found samples from the kernels .*'A'}, the engine has .*'B'}.*--cache"):
         evaluate([model], [dataset], settings)
     assert file.read_text() == kept and not engine[1]
     engine[0].backends = SERVED["backends"]

@@ -210,7 +210,7 @@ def test_resumed_run_is_read_anew_and_a_torn_line_inside_is_counted(tmp_path, mo
     log(run, 6)
     state = read_state(run, before)
     assert [r["global_step"] for r in state.training.records] == [1, 2, 3, 4, 5, 6]
-    assert "~ eval_metrics.jsonl: 1 lines are not whole records" in text(state)
+    assert "~ eval_metrics.jsonl: 1 lines are not complete records" in text(state)
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def test_once_on_a_file_that_grows_by_bytes(tmp_path):
         writer.join()
     answers.append(monitor(run, "--once"))
     assert [answer.returncode for answer in answers] == [0] * len(answers), answers[0].stderr
-    assert "step 12 of 12" in answers[-1].stdout and "not whole records" not in "".join(a.stdout for a in answers)
+    assert "step 12 of 12" in answers[-1].stdout and "not complete records" not in "".join(a.stdout for a in answers)
 
 
 @pytest.fixture

@@ -191,7 +191,7 @@ def test_bad_lines_are_named(tmp_path, line, measured):
     path.write_text('{"input": "1 + 1", "label": "2"}\n' + line + "\n")
     found = read(path, None).lines
     assert any(measured in each.measured and each.verdict == NO_GO for each in found)
-    assert all("python -m rft.data check" in each.repair for each in found) and not read(path, None).longest
+    assert all(".venv/bin/python -m rft.data check" in each.repair for each in found) and not read(path, None).longest
 
 
 def test_other_keys_are_checked_as_the_trainer_reads_them(tmp_path):
@@ -203,7 +203,7 @@ def test_other_keys_are_checked_as_the_trainer_reads_them(tmp_path):
 
 
 def test_missing_and_foreign_files(tmp_path, files):
-    refused(read(tmp_path / "none.jsonl", None).lines, "found no file", "python -m rft.data check")
+    refused(read(tmp_path / "none.jsonl", None).lines, "found no file", ".venv/bin/python -m rft.data check")
     refused(read("hub/name", None).lines, "hub/name is no JSONL file", "--prompt_data", WARN)
     nothing = options()
     nothing.prompt_data = None
@@ -247,7 +247,7 @@ def test_sets_that_only_the_before_after_verdict_reads_are_looked_at(run, files,
     assert found["overlap"]["verdict"] == NO_GO and "posthoc.jsonl" in found["overlap"]["measured"]
     assert page(run)["go"]
     two = data.read_prompts(options(f"--prompt_data {train}"), f"{posthoc},{tmp_path}/none.jsonl")
-    refused(two.lines, "none.jsonl: found no file", "python -m rft.data check")
+    refused(two.lines, "none.jsonl: found no file", ".venv/bin/python -m rft.data check")
     assert two.eval_count == 0
 
 

@@ -216,7 +216,7 @@ def test_learning_rate():
     assert verdicts(batches.check_learning_rate(options(), 768)) == {GO}
     slow = options("--num_episodes 400 --lr_warmup_ratio 0.5")
     refused(batches.check_learning_rate(slow, 768), "after optimizer step 20 of 9,600", "--lr_warmup_ratio")
-    refused(batches.check_learning_rate(options("--actor_learning_rate 0"), 768), "0: nothing is learnt", "5e-7", WARN)
+    refused(batches.check_learning_rate(options("--actor_learning_rate 0"), 768), "0: nothing is learned", "5e-7", WARN)
     refused(batches.check_learning_rate(options("--actor_learning_rate 1"), 768), "collapsed", "5e-7", WARN)
     refused(batches.check_learning_rate(options("--lr_scheduler constant"), 768), "not judged", "cosine", WARN)
     refused(batches.check_learning_rate(options("--lr_scheduler linear"), 768), "does not take", "cosine_with_min_lr")

@@ -99,7 +99,7 @@ def test_wandb(monkeypatch, tmp_path):
     refused(machine.check_wandb(args), "online, without a key", "WANDB_MODE=offline")
     secret = "0123456789" * 4
     found = machine.check_wandb(options(f"--use_wandb {secret}"))
-    refused(found, "the key stands in the command line", "WANDB_API_KEY", WARN)
+    refused(found, "the key is in the command line", "WANDB_API_KEY", WARN)
     assert secret not in str(found)
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert verdicts(machine.check_wandb(args)) == {GO}

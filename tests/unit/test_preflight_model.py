@@ -43,17 +43,17 @@ def test_reward(tmp_path):
     refused(model.check_reward(args), "found no file", "--remote_rm_url rewards/reward_func_em.py")
     for text, measured in (("def reward_func(:", "invalid syntax"), ("x = 1", "defines no reward_func")):
         file.write_text(text)
-        refused(model.check_reward(args), measured, "mend the file" if "syntax" in measured else "def reward_func")
+        refused(model.check_reward(args), measured, "fix the file" if "syntax" in measured else "def reward_func")
     file.write_text("raise RuntimeError\ndef reward_func(queries, prompts, labels): ...")
     assert verdicts(model.check_reward(args)) == {GO}
-    assert "not looked at" in model.check_reward(options("--remote_rm_url http://host/reward"))[0].measured
+    assert "not checked" in model.check_reward(options("--remote_rm_url http://host/reward"))[0].measured
     args.remote_rm_url = None
     refused(model.check_reward(args), "neither a reward function", "--remote_rm_url FILE.py")
 
 
 def test_lora():
     assert verdicts(model.check_lora(options())) == {GO}
-    refused(model.check_lora(options("--lora_rank 0")), "whole model", "--lora_rank 32", WARN)
+    refused(model.check_lora(options("--lora_rank 0")), "all weights are trained", "--lora_rank 32", WARN)
     refused(model.check_lora(options("--target_modules q_proj gate_up")), "targets gate_up", "v_proj o_proj", WARN)
     everything = command.parse(["-m", command.MODULE, "--lora_rank", "8"])
     refused(model.check_lora(everything), "targets all-linear", "--target_modules q_proj", WARN)

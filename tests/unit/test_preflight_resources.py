@@ -128,7 +128,7 @@ def test_gpu_memory_of_the_real_sizes(tmp_path):
     large = f"{EIGHT_GPUS} --pretrain {weights_of(tmp_path / 'large', 65e9)}"
     assert memory.check_gpu_memory(options(small), CONFIG_20B, None)[0].measured == "skipped: no GPU"
     assert verdicts(memory.check_gpu_memory(options(small), CONFIG_20B, gpus(85))) == {GO}
-    refused(memory.check_gpu_memory(options(small), CONFIG_20B, gpus(30)), "engine", "end what uses the GPU")
+    refused(memory.check_gpu_memory(options(small), CONFIG_20B, gpus(30)), "engine", "stop what uses the GPU")
     refused(memory.check_gpu_memory(options(large), CONFIG_120B, gpus(85)), "actor: about", "--offload")
     offloaded = options(f"{large} --offload")
     assert verdicts(memory.check_gpu_memory(offloaded, CONFIG_120B, gpus(85))) == {GO}

@@ -51,7 +51,7 @@ def test_two_runs_differ_where_they_differ(make_run):
         "eps_clip": ["0.2", "0.1"], "extra": ["not set", "on"],
     }  # fmt: skip
     text = Parsed(page_of(one, two)).text
-    assert "differ in 2 options: the result cannot be put down to one of them" in text
+    assert "differ in 2 options: the result cannot be attributed to one of them" in text
 
 
 def test_verdict_better_worse_and_cannot_tell(make_run):

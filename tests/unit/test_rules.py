@@ -1,4 +1,4 @@
-"""Every rule against records that it must condemn, records one step from that, and records without its metric."""
+"""Every rule against records that it must judge bad, records one step from that, and records without its metric."""
 
 import json
 import math

@@ -101,7 +101,7 @@ def test_torn_and_broken_files_are_read_as_far_as_they_go(make_run):
     run = load(path)
     assert run.training[-1]["global_step"] == 32 and run.manifest == {} and run.posthoc == {}
     text = Parsed(page_of(path)).text
-    assert "training_metrics.jsonl: 3 of" in text and "the last line is torn" in text
+    assert "training_metrics.jsonl: 3 of" in text and "the last line is incomplete" in text
     assert "run.json: cannot be read" in text and "evals/after.json: cannot be read" in text
 
 

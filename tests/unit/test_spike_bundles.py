@@ -198,7 +198,7 @@ def damage_nothing(_directory):
         ({}, lambda d: (d / "spike.json").unlink(), "found no spike.json"),
         ({}, lambda d: (d / "spike.json").write_text("{"), "not JSON"),
         ({}, lambda d: (d / "spike.json").write_text("{}"), "found no adapter"),
-        ({}, lambda d: (d / "batch.safetensors").write_bytes(b"torn"), "no whole safetensors file"),
+        ({}, lambda d: (d / "batch.safetensors").write_bytes(b"torn"), "not a complete safetensors file"),
         ({}, damage_nothing, "copy the bundle of rank 0"),
         ({"adapter": None}, damage_nothing, "optimizer step 2 with --base"),
         ({"args": {"ring_attn_size": 2, "pretrain": "nowhere"}}, damage_nothing, "--ring_attn_size 2"),

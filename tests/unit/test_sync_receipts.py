@@ -100,7 +100,7 @@ def test_adapter_directory_is_read_or_refused_by_name(tmp_path):
         with pytest.raises(ValueError, match=message):
             read_adapter(write_adapter(tmp_path / "broken", broken, **config))
     (tmp_path / "broken" / "adapter_model.safetensors").write_bytes(b"")
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
+    with pytest.raises(ValueError, match="not a complete safetensors file"):
         read_adapter(write_file(tmp_path / "broken"))
     with pytest.raises(ValueError, match="names no base_model_name_or_path"):
         base_model_of(write_adapter(tmp_path / "nameless", good, base_model_name_or_path=None))

@@ -1,1 +1,1 @@
-"""Attempts on record: `python -m rft.runs.attempt`."""
+"""Attempts on record: `.venv/bin/python -m rft.runs.attempt`."""

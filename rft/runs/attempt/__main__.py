@@ -1,4 +1,4 @@
-"""`python -m rft.runs.attempt`"""
+"""`.venv/bin/python -m rft.runs.attempt`"""
 
 import sys
 

@@ -1,10 +1,10 @@
-"""Put an attempt on record: question and prediction before the run, what came of it after.
+"""Record an attempt: question and prediction before the run, results after it.
 
-    python -m rft.runs.attempt start 26 grpo-20b-em --question "…" --prediction "…"
-    python -m rft.runs.attempt finish 26 runs/train_grpo_20b/20260101T000000Z [--against RUN]
+    .venv/bin/python -m rft.runs.attempt start 26 grpo-20b-em --question "…" --prediction "…"
+    .venv/bin/python -m rft.runs.attempt finish 26 runs/train_grpo_20b/20260101T000000Z [--against RUN]
 
 `start` makes the branch `attempt-26-grpo-20b-em` and the annotated tag `attempt-26-start`, whose message keeps question
-and prediction. `finish` puts an entry on top of research_log.md; the human adds lessons, and commits. Neither needs a
+and prediction. `finish` puts an entry on top of research_log.md; you add lessons, and commit. Neither needs a
 network, and nothing is pushed. Exit status 2 is bad input, with one message; nothing has changed then.
 """
 
@@ -24,10 +24,12 @@ LOG = "research_log.md"
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m rft.runs.attempt", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=".venv/bin/python -m rft.runs.attempt",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    begin = commands.add_parser("start", help="branch and tag from the present commit")
+    begin = commands.add_parser("start", help="branch and tag from the current commit")
     begin.add_argument("number", type=int)
     begin.add_argument("slug", help="short description for the branch: lower case, digits, hyphens")
     begin.add_argument("--question", required=True, help="what the attempt is to find out")
@@ -82,7 +84,7 @@ def start(root: Path, number: int, slug: str, question: str, prediction: str) ->
 
 
 def finish(root: Path, number: int, run: Path, against: Path | None) -> None:
-    """Insert the attempt's entry above the newest one of the log; the file is replaced whole, or stays as it was.
+    """Insert the attempt's entry above the newest one of the log; the file is replaced in one step, or stays as it was.
 
     Raises ValueError: no such attempt, it has an entry already, or a run directory cannot be read.
     """
@@ -93,7 +95,7 @@ def finish(root: Path, number: int, run: Path, against: Path | None) -> None:
     for place in heads:
         if re.search(rf"\b{prefix(number)}-", lines[place]):
             raise ValueError(
-                f"{LOG}, line {place + 1}: found an entry of attempt {number}; wanted one an attempt; edit it there, "
+                f"{LOG}, line {place + 1}: found an entry of attempt {number}; wanted one per attempt; edit it there, "
                 "or remove it to have it written again"
             )
     text = entry(root, branch, tag, words, run, against)
@@ -110,7 +112,9 @@ def recorded(root: Path, number: int) -> tuple[str, dict[str, str]]:
     tag = f"{prefix(number)}-start"
     contents = git(root, "for-each-ref", "--format=%(contents:subject)%0a%(contents:body)", f"refs/tags/{tag}")
     if not contents.strip():
-        raise ValueError(f"found no tag {tag}; wanted an attempt that was started; python -m rft.runs.attempt start")
+        raise ValueError(
+            f"found no tag {tag}; wanted an attempt that was started; .venv/bin/python -m rft.runs.attempt start"
+        )
     branch, _, body = contents.partition("\n")
     try:
         words = json.loads(body)
@@ -147,7 +151,7 @@ def checkout() -> Path:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file whole: a copy beside it takes its place, mode kept."""
+    """Write a complete file: a copy beside it takes its place, mode kept."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("w", encoding="utf-8") as stream:

@@ -70,7 +70,7 @@ def run_line(root: Path, tag: str, run: Path, manifest: dict) -> str:
 
 
 def since_tag(root: Path, tag: str, commit: str | None) -> str:
-    """How the run's commit stands to the attempt's tag."""
+    """The run's commit relative to the attempt's tag."""
     command = ["git", "rev-list", "--count", "--left-right", f"{tag}...{commit}"]
     counts = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if commit is None or counts.returncode:

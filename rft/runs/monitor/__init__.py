@@ -1,1 +1,1 @@
-"""A live page of a run in the terminal: `python -m rft.runs.monitor RUN`."""
+"""A live page of a run in the terminal: `.venv/bin/python -m rft.runs.monitor RUN`."""

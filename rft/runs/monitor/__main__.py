@@ -1,4 +1,4 @@
-"""`python -m rft.runs.monitor`"""
+"""`.venv/bin/python -m rft.runs.monitor`"""
 
 import sys
 

@@ -1,10 +1,10 @@
 """Watch a run on the terminal: progress, metrics with their healthy ranges, evaluations, spikes, decisions, machine.
 
-    python -m rft.runs.monitor RUN [--once] [--interval SECONDS]
+    .venv/bin/python -m rft.runs.monitor RUN [--once] [--interval SECONDS]
 
-RUN is a run's directory or a folder of runs, of which the newest is taken. Reads only. Ctrl-C leaves; the page also
-ends by itself once the run has ended. A run that logs elsewhere: METRICS_LOG_DIR and SPIKE_LOG_PATH as for the run.
-Exit status: 0, or 2 where there is no run (any more).
+RUN is a run's directory or a folder of runs, of which the newest is taken. Reads only. Ctrl-C quits; the page also
+ends by itself once the run has ended. For a run that logs to other paths set METRICS_LOG_DIR and SPIKE_LOG_PATH as
+the run has them. Exit status: 0, or 2 where there is no run (any more).
 """
 
 import argparse
@@ -27,7 +27,9 @@ ASCII_TERMINALS = ("linux", "dumb", "vt100", "vt220")  # whose fonts lack block 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m rft.runs.monitor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=".venv/bin/python -m rft.runs.monitor",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--once", action="store_true", help="print one page; so does a pipe")

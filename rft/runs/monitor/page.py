@@ -23,7 +23,7 @@ def page(state: State, width: int, height: int | None = None, plain: bool = Fals
 
     Args:
         width: columns of the terminal; no line is wider.
-        height: lines of the terminal; metrics that need no attention give way first. None: all of them.
+        height: lines of the terminal; metrics that need no attention are left out first. None: all of them.
         plain: only ASCII in what the page draws itself.
     """
     above = [*_head(state, width, plain), Text()]
@@ -185,9 +185,11 @@ def _machine(state: State, width: int) -> list[Text]:
     files = {"phases": state.phases, "training_metrics": state.training, "eval_metrics": state.evaluations}
     for name, read in {**files, "decisions": state.decisions}.items():
         if read.broken:
-            lines.append(Text(f"~ {name}.jsonl: {read.broken} lines are not whole records and are left out", "yellow"))
+            lines.append(
+                Text(f"~ {name}.jsonl: {read.broken} lines are not complete records and are left out", "yellow")
+            )
     if not state.training.records and not state.metrics_elsewhere:
-        lines.append(Text("  if the run logs elsewhere, set METRICS_LOG_DIR here too", "dim"))
+        lines.append(Text("  if the run logs to another path, set METRICS_LOG_DIR here too", "dim"))
     return lines
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 TRAINING_PHASES = ("grpo", "train")  # names in phases.jsonl, which launchers choose
 RECENT_STEPS = 50
-STALL_STEPS = 5  # a run is said to stall when its last line is older than this many steps, and a minute
+STALL_STEPS = 5  # a run counts as stalled when its last line is older than this many steps, and a minute
 STALL_SECONDS = 60.0
 EVALUATION_PATIENCE = 4  # an evaluation in the loop may take that many times longer
 

@@ -1,6 +1,6 @@
 """Read a run for the monitor: cheaply, again and again, while others write. Nothing is ever written.
 
-A file may be absent, torn at its end by a kill, torn in the middle by a run that was taken up after one, or replaced.
+A file may be absent, replaced, or hold an incomplete line: at its end after a kill, in its middle after a resume.
 """
 
 import argparse
@@ -29,7 +29,7 @@ GPU_FIELDS = "index,utilization.gpu,memory.used,memory.total,temperature.gpu"
 
 
 class Lines(NamedTuple):
-    """A JSONL file as far as it was read: the records of its whole lines, and how many lines could not be used."""
+    """A JSONL file as far as it was read: the records of its complete lines, and how many lines could not be used."""
 
     records: list[dict]
     broken: int = 0
@@ -77,7 +77,7 @@ def find_run(path: Path) -> Path:
     if runs:
         return max(runs, key=lambda run: (start_time(run, read_json(run / "run.json")) or 0, run.name))
     if not any(path.iterdir()) or (metrics_dir(path) / TRAINING_FILE).exists():
-        return path  # made for a run that has not begun, or that logs elsewhere
+        return path  # made for a run that has not begun, or that logs to another path
     raise ValueError(f"found no run in {path}; wanted a directory with one of {', '.join(MARKS)}")
 
 
@@ -117,7 +117,7 @@ def follow(path: Path, key: str, before: Lines | None, names: frozenset[str] | N
 
     Args:
         key: the field that a record must have; `global_step` must be a number.
-        names: keep only these fields, numbers or None; without it records are kept whole.
+        names: keep only these fields, numbers or None; without it records keep all fields.
     """
     try:
         with path.open("rb") as stream:
@@ -159,7 +159,7 @@ def number(value: object) -> float | None:
 
 
 def read_json(path: Path) -> dict:
-    """A JSON object; {} where the file is absent or not whole (yet)."""
+    """A JSON object; {} where the file is absent or not complete (yet)."""
     try:
         value = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):

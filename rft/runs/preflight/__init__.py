@@ -1,1 +1,1 @@
-"""Go or no-go before a training starts: `python -m rft.runs.preflight`."""
+"""Go or no-go before a training starts: `.venv/bin/python -m rft.runs.preflight`."""

@@ -1,4 +1,4 @@
-"""`python -m rft.runs.preflight`"""
+"""`.venv/bin/python -m rft.runs.preflight`"""
 
 import sys
 

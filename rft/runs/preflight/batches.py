@@ -1,6 +1,6 @@
-"""Batch sizes, steps and devices: the arithmetic that OpenRLHF, DeepSpeed, vLLM or Ray would stumble over later.
+"""Batch sizes, steps and devices: the arithmetic that OpenRLHF, DeepSpeed, vLLM or Ray would fail on later.
 
-Pure functions of the options. Where each rule comes from stands beside it.
+Pure functions of the options. Each rule names its source.
 """
 
 import math
@@ -98,7 +98,7 @@ def fault_lines(args: Namespace):
         measured = f"{total} samples make fewer batches of {args.micro_rollout_batch_size} than there are ranks ({dp})"
         yield Line("batches", NO_GO, measured, even_repair(args))
     elif len(set(by_rank)) > 1:
-        measured = f"ranks would train on {', '.join(map(str, by_rank[:8]))} samples and wait for each other for ever"
+        measured = f"ranks would train on {', '.join(map(str, by_rank[:8]))} samples and wait for each other forever"
         yield Line("batches", NO_GO, measured, even_repair(args))
 
 
@@ -150,7 +150,7 @@ def check_learning_rate(args: Namespace, prompts: int | None) -> list[Line]:
         measured = f"--lr_scheduler {args.lr_scheduler} does not take the min_lr_rate that OpenRLHF passes"
         return [Line("learning rate", NO_GO, measured, "--lr_scheduler cosine_with_min_lr")]
     if args.actor_learning_rate <= 0:
-        measured = f"{args.actor_learning_rate:g}: nothing is learnt"
+        measured = f"{args.actor_learning_rate:g}: nothing is learned"
         return [Line("learning rate", WARN, measured, "--actor_learning_rate 5e-7")]
     if args.actor_learning_rate >= COLLAPSED_AT:
         measured = f"{args.actor_learning_rate:g}: the tiny model collapsed within 40 steps at {COLLAPSED_AT:g}"
@@ -189,7 +189,7 @@ def check_devices(args: Namespace, config: dict, present: int | None) -> list[Li
     parallel = args.vllm_tensor_parallel_size
     for name in ("num_attention_heads", "num_key_value_heads"):
         heads = config.get(name, parallel)
-        # vLLM splits key-value heads, or repeats them whole
+        # vLLM splits key-value heads, or repeats complete ones
         if heads % parallel and (name == "num_attention_heads" or parallel % heads):
             measured = f"--vllm_tensor_parallel_size {parallel} does not divide {heads} ({name})"
             faults.append(Line("devices", NO_GO, measured, f"--vllm_tensor_parallel_size {math.gcd(heads, parallel)}"))
@@ -205,7 +205,7 @@ def check_devices(args: Namespace, config: dict, present: int | None) -> list[Li
         faults.append(Line("devices", NO_GO, measured, repair))
     wanted = gpus_wanted(args)
     if present is not None and wanted > present:
-        measured = f"{wanted} GPUs wanted, {present} here: Ray would wait for the others for ever"
+        measured = f"{wanted} GPUs wanted, {present} here: Ray would wait for the others forever"
         repair = "a lower --actor_num_gpus_per_node or --vllm_num_engines, or --colocate_all_models"
         faults.append(Line("devices", NO_GO, measured, repair))
     here = "" if present is None else f" of {present}"

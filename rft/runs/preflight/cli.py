@@ -1,7 +1,7 @@
-"""Go or no-go: look at everything that a training command needs, in seconds, before Ray and two models are started.
+"""Go or no-go: check what a training command needs, in seconds, before the trainer and the engines load a model.
 
-    python -m rft.runs.preflight [--json] --run-dir DIR [--also-evaluated FILE] -- \\
-        python -m openrlhf.cli.train_ppo_ray --pretrain …
+    .venv/bin/python -m rft.runs.preflight [--json] --run-dir DIR [--also-evaluated FILE] -- \\
+        .venv/bin/python -m openrlhf.cli.train_ppo_ray --pretrain …
 
 Prints one page, a line a check: verdict, measured value, repair. Leaves it as DIR/preflight.json where DIR exists.
 Exit status 0 go (warnings included), 1 no-go, 2 bad use.
@@ -23,7 +23,7 @@ from rft.runs.preflight.lines import NO_GO, Line, read_config
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m rft.runs.preflight",
+        prog=".venv/bin/python -m rft.runs.preflight",
         usage="%(prog)s [--json] --run-dir DIR [--also-evaluated FILE] -- COMMAND …",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -73,7 +73,7 @@ def format_faults(path: Path, args: Namespace) -> tuple[list[Line], dict[str, in
     if args.input_key == "input" and args.label_key == "label":
         faults, hashes = check_file(path)
         more = [f"and {len(faults) - 3} more"] if len(faults) > 3 else []
-        repair = f"python -m rft.data check {path}"
+        repair = f".venv/bin/python -m rft.data check {path}"
         return [Line("data", NO_GO, fault, repair) for fault in faults[:3] + more], hashes
     first_kind = list if args.apply_chat_template else str
     try:
@@ -109,7 +109,7 @@ def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Pat
 def manifest_lines(training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]]) -> list[Line]:
     """A manifest beside the training file that fits it, and names every evaluation set as decontaminated against.
 
-    A part of a set that it names (the 200 problems of the 1,000) is as clean, where the whole set lies beside it.
+    A part of a set that it names (the 200 problems of the 1,000) is as clean, where the complete set is beside it.
     """
     if not evaluation:
         return []  # which the overlap's line says

@@ -30,7 +30,7 @@ def check_disk(args: Namespace, config: dict, run_dir: Path, prompts: int, eval_
         usage = shutil.disk_usage(place)
         what = ", ".join(f"{name} {gigabytes(size)}" for name, _, size in entries if size)
         measured = f"{gigabytes(total)} to write at {place} ({what}), {gigabytes(usage.free)} free"
-        repair = "--max_ckpt_num 1, a higher --save_steps, or --save_path and --ckpt_path elsewhere"
+        repair = "--max_ckpt_num 1, a higher --save_steps, or --save_path and --ckpt_path on another disk"
         if certain > usage.free:
             result.append(Line("disk", NO_GO, measured, repair))
         elif total > usage.free:

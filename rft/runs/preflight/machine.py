@@ -61,7 +61,7 @@ def check_ray(run_dir: Path) -> list[Line]:
     if foreign:
         pids = ", ".join(map(str, foreign))
         measured = f"another cluster runs here (process {pids}) and shares memory and GPUs"
-        return [Line("Ray", WARN, measured, f"end it where it was started; ps -p {foreign[0]} -o pid,user,lstart,args")]
+        return [Line("Ray", WARN, measured, f"stop it where it began; ps -p {foreign[0]} -o pid,user,lstart,args")]
     return [Line("Ray", GO, f"cluster at {address}" if address else "no cluster yet; the launcher starts one")]
 
 
@@ -104,7 +104,7 @@ def check_wandb(args: Namespace) -> list[Line]:
     if not find_spec("wandb"):
         return [Line("W&B", NO_GO, "--use_wandb, but wandb is not installed", "uv pip install wandb, or leave it out")]
     if KEY.fullmatch(args.use_wandb):
-        measured = "the key stands in the command line, which run.json and the process list show"
+        measured = "the key is in the command line, which run.json and the process list show"
         return [Line("W&B", WARN, measured, "export WANDB_API_KEY=…, and --use_wandb true")]
     mode = os.environ.get("WANDB_MODE", "online")
     if mode in ("offline", "disabled", "dryrun"):

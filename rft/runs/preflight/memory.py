@@ -112,7 +112,7 @@ def engine_line(weights: float, budget: float, pristine: float, free: float) -> 
         repair = "a higher --vllm_tensor_parallel_size or --vllm_gpu_memory_utilization"
         return Line("GPU memory", NO_GO, f"{measured}: no room for a KV cache", repair)
     if budget + pristine > free:  # vLLM refuses to start, or the first sync finds no memory
-        repair = "end what uses the GPU (nvidia-smi), or a lower --vllm_gpu_memory_utilization"
+        repair = "stop what uses the GPU (nvidia-smi), or a lower --vllm_gpu_memory_utilization"
         return Line("GPU memory", NO_GO, measured, repair)
     return Line("GPU memory", GO, f"{measured}, {gigabytes(cache)} for the KV cache")
 

@@ -34,14 +34,14 @@ def check_model(args: Namespace) -> list[Line]:
 
 
 def check_resume(args: Namespace) -> list[Line]:
-    """With --load_checkpoint the checkpoint to go on from: without one the trainer starts over, and says nothing."""
+    """With --load_checkpoint the checkpoint to resume: without one the trainer starts over without a message."""
     if not args.load_checkpoint:
         return []
     latest = Path(args.ckpt_path, "_actor", "latest")  # as DeepSpeed and rft.hooks.checkpoints name it
     tag = latest.read_text().strip() if latest.is_file() else ""
     if not tag or not (latest.parent / tag).is_dir():
         measured = f"--load_checkpoint, and no complete checkpoint in {args.ckpt_path}: it would start over"
-        repair = "RUN_DIR=… of the run to go on with, or leave --load_checkpoint out"
+        repair = "RUN_DIR=… of the run to resume, or leave --load_checkpoint out"
         return [Line("resume", NO_GO, measured, repair)]
     return [Line("resume", GO, f"from {tag}")]
 
@@ -53,14 +53,14 @@ def check_reward(args: Namespace) -> list[Line]:
         kind = args.remote_rm_url or args.reward_pretrain
         if kind is None:
             return [Line("reward", NO_GO, "neither a reward function nor a reward model", "--remote_rm_url FILE.py")]
-        return [Line("reward", GO, f"{kind}, not looked at")]
+        return [Line("reward", GO, f"{kind}, not checked")]
     path = Path(files[0])
     if not path.is_file():
         return [Line("reward", NO_GO, f"found no file {path}", "--remote_rm_url rewards/reward_func_em.py")]
     try:
         defined = {getattr(node, "name", None) for node in ast.parse(path.read_text(encoding="utf-8")).body}
     except (SyntaxError, ValueError) as error:
-        return [Line("reward", NO_GO, f"{path}: {error}", "mend the file")]
+        return [Line("reward", NO_GO, f"{path}: {error}", "fix the file")]
     if "reward_func" not in defined:
         repair = "def reward_func(queries, prompts, labels)"
         return [Line("reward", NO_GO, f"{path} defines no reward_func", repair)]
@@ -81,7 +81,7 @@ def check_attention(args: Namespace, config: dict) -> list[Line]:
 def check_lora(args: Namespace) -> list[Line]:
     """Adapters on the attention's projections only; gpt-oss's experts are no linear layers."""
     if args.lora_rank == 0:
-        return [Line("LoRA", WARN, "off: the whole model is trained and synced", "--lora_rank 32")]
+        return [Line("LoRA", WARN, "off: all weights are trained and synced", "--lora_rank 32")]
     targets = [args.target_modules] if isinstance(args.target_modules, str) else args.target_modules
     others = sorted(set(targets) - set(ATTENTION))
     if others:

@@ -1,1 +1,1 @@
-"""A run, or two, on one HTML page: `python -m rft.runs.report RUN [RUN]`."""
+"""A run, or two, on one HTML page: `.venv/bin/python -m rft.runs.report RUN [RUN]`."""

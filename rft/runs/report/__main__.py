@@ -1,4 +1,4 @@
-"""`python -m rft.runs.report`"""
+"""`.venv/bin/python -m rft.runs.report`"""
 
 import sys
 

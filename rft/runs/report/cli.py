@@ -1,6 +1,6 @@
 """One self-contained HTML page about a run, or about several side by side.
 
-    python -m rft.runs.report RUN [RUN …] [--output FILE.html]
+    .venv/bin/python -m rft.runs.report RUN [RUN …] [--output FILE.html]
 
 Reads what a run directory holds (docs/running.md), finished or not, and names what is missing. The page fetches
 nothing. Default output: RUN/report.html; with several runs LAST_RUN/comparison.html. Exit status 2: bad input.
@@ -26,7 +26,9 @@ SPIKES_SHOWN, TOKENS_SHOWN, DECISIONS_SHOWN = 40, 10, 200
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m rft.runs.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=".venv/bin/python -m rft.runs.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory; the first is the baseline")
     parser.add_argument("--output", type=Path, metavar="FILE.html")
@@ -44,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def load_all(run_dirs: list[Path]) -> list[Run]:
-    """The runs, labelled. Raises ValueError for what is no run directory, or stands twice."""
+    """The runs, labelled. Raises ValueError for what is no run directory, or is named twice."""
     paths = [path.resolve() for path in run_dirs]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice:
@@ -103,7 +105,7 @@ def csp_hash(content: str) -> str:
 
 
 def head(run: Run) -> dict:
-    """What stands above a run's report: `status`, `tiles` ((title, value, beside it))."""
+    """The head of a run's report: `status`, `tiles` ((title, value, beside it))."""
     stopped, steps = run.manifest.get("stopped"), len(run.training)
     last = run.training[-1]["global_step"] if run.training else 0
     if isinstance(stopped, dict):
@@ -111,7 +113,7 @@ def head(run: Run) -> dict:
             f"stopped at step {stopped.get('global_step')} by the rule {stopped.get('rule')}: {stopped.get('reason')}"
         )
     else:
-        status = "finished" if run.result else f"not finished; the last step on record is {last}"
+        status = "finished" if run.result else f"not finished; the last recorded step is {last}"
     tiles = [("steps", str(last), f"{steps} on record" if steps != last else "")]
     if rewards := charts.points(run.training, "reward_mean") or charts.points(run.training, "reward"):
         k = max(1, min(10, len(rewards) // 3))
@@ -161,7 +163,7 @@ def three(value: object) -> str:
 
 
 def numbers(value: object) -> str:
-    """The numbers of a decision, `name value, …`; what is no dict as it stands."""
+    """The numbers of a decision, `name value, …`; what is no dict unchanged."""
     if not isinstance(value, dict):
         return "" if value is None else str(value)
     return ", ".join(f"{name} {v if number(v) is None else three(v)}" for name, v in value.items())

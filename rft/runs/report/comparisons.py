@@ -139,7 +139,7 @@ def warnings(runs: list[Run]) -> list[str]:
             found.append(f"{pair} ran on different patched trees (tree_id): see the fingerprints.")
         differing = [row["name"] for row in table([shown_options(first), shown_options(run)]) if row["differs"]]
         if len(differing) > 1:
-            found.append(f"{pair} differ in {len(differing)} options: the result cannot be put down to one of them.")
+            found.append(f"{pair} differ in {len(differing)} options: the result cannot be attributed to one of them.")
         elif not differing and run.manifest and first.manifest:
             found.append(f"{pair} have the same options: what differs is noise, code or data.")
         elif differing == ["seed"]:

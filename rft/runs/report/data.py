@@ -1,4 +1,4 @@
-"""A run directory as plain data for its report. What is missing, torn or damaged is named beside it, never guessed."""
+"""A run directory as plain data for its report. What is missing, incomplete or damaged is named, never guessed."""
 
 import json
 import math
@@ -52,7 +52,7 @@ def load(run_dir: Path, alone: bool = True) -> Run:
     note = run.notes.append
     run.manifest = read_object(path / "run.json", note, "configuration and fingerprints are unknown")
     run.training = read_lines(
-        metrics / TRAINING_FILE, note, "no step was finished, or METRICS_LOG_DIR is elsewhere", by_step=True
+        metrics / TRAINING_FILE, note, "no step was finished, or METRICS_LOG_DIR is another path", by_step=True
     )
     run.loop = read_lines(metrics / EVAL_FILE, note, "no evaluation in the loop (--eval_steps)", by_step=True)
     run.spikes = read_spikes(metrics, note)
@@ -116,7 +116,7 @@ def read_lines(path: Path, note: Callable, missing: str | None = None, by_step: 
     if broken:
         note(f"{path.name}: {len(broken)} of {len(lines)} lines cannot be read (first: line {broken[0]}); left out")
     if tail:
-        note(f"{path.name}: the last line is torn, from a kill or while it is being written; left out")
+        note(f"{path.name}: the last line is incomplete, after a kill or while it is being written; left out")
     if by_step:
         records = [r for _, r in sorted({r["global_step"]: r for r in records}.items())]
     return records

@@ -1,4 +1,4 @@
-"""Which samples of a run go into its report: whole groups, spread over the run, within a budget of characters."""
+"""Which samples of a run go into its report: complete groups, spread over the run, within a budget of characters."""
 
 import re
 from pathlib import Path
