@@ -135,9 +135,9 @@ stop_tree() {
         sleep 0.1
     done
     kill -KILL "${tree[@]}" 2>/dev/null
-    for ((i = 0; i < 50; i++)); do # a process in the middle of a driver call may take its time
-        is_running "${tree[-1]}" || return 0
-        sleep 0.1
+    i=0
+    for pid in "${tree[@]}"; do # a process in the middle of a driver call may take its time: 5 s for all of them
+        while is_running "$pid" && ((i++ < 50)); do sleep 0.1; done
     done
 }
 

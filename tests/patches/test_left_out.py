@@ -108,8 +108,8 @@ def trial(facts, request, tmp_path_factory):
     def sharing(probe: Probe) -> tuple[Probe, ...]:
         if reads_a_run(probe):
             return tuple(filter(reads_a_run, selected))
-        group = next((names for names in TOGETHER if probe.name in names), {probe.name})
-        return tuple(other for other in selected if other.name in group and not reads_a_run(other))
+        group = next((names for names in TOGETHER if probe.name in names), set())
+        return tuple(other for other in selected if other.name in group) or (probe,)
 
     @cache
     def run(probes: tuple[Probe, ...], seconds: float):
