@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Run presets of lm-evaluation-harness on a base model, a merged model or an adapter, and print them with the baselines.
+"""Run presets of lm-evaluation-harness on a base model, a merged model or an adapter; print them with the baselines.
 
 Adapters are served by the trainer's own sync and probed, as in eval_posthoc.py. Tasks download their data from the hub
 unless it is cached. Needs the optional extra: pip install 'rft[lm-eval]'.
