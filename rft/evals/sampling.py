@@ -85,5 +85,5 @@ def draw(
                     )
                     progress.advance(task)
     finally:
-        if waiting:  # a full disk: the engine may go on to serve another model
+        if waiting:  # a full disk: the engine may serve another model next
             engine.abort_request(list(waiting))

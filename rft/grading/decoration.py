@@ -23,7 +23,7 @@ _DEGREES = re.compile(r" ?(?:\^ ?(?:\\circ|\{ ?\\circ ?\})|\\degree|\u00b0|\bdeg
 _CHOICE = re.compile(r"\(?([A-Z])\)(?:[ :.0-9A-Za-z\\](?!.{0,200}[A-Z]\)).{0,200})?", re.DOTALL)
 _SPACED = re.compile(r"-?[1-9][0-9]{0,2}(?: [0-9]{3})+")
 _THIN = re.compile(r"(?<!\\)\\[,;: ]|~|\s")
-# These change the number they stand behind, or the question.
+# These change the number before them, or the question.
 _CHANGING = """
 is are was were and or to if when where for with without not no mod modulo base more less fewer over under than of
 from by plus minus times divided multiplied squared cubed choose remainder below above before after ago short left

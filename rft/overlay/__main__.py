@@ -1,4 +1,4 @@
-"""`python -m rft.overlay CMD …`"""
+"""`bash apply_patches.sh CMD …`, or `.venv/bin/python -m rft.overlay CMD …`"""
 
 import sys
 
