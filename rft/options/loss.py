@@ -26,13 +26,13 @@ def require_sound_loss(args: Namespace) -> None:
         ValueError: a correction whose name, bounds or loss type do not fit; a group of one; batch normalisation of a
             loss that is no mean over tokens; dynamic batches whose gradients DeepSpeed would not add up.
     """
-    require_correction(args)
+    require_defined_correction(args)
     require_group(args)
     require_token_mean(args)
     require_accumulation(args)
 
 
-def require_correction(args: Namespace) -> None:
+def require_defined_correction(args: Namespace) -> None:
     """Refuse a correction under a name or with bounds that no paper gives it.
 
     Raises:

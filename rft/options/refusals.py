@@ -16,7 +16,7 @@ NO_SINKS = ("flash_attention_2", "flash_attention_3", "sdpa")
 VOCABULARY = ("lm_head", "embed_tokens")
 
 
-def require_correction(args: Namespace) -> None:
+def require_correction_when_asynchronous(args: Namespace) -> None:
     """Refuse asynchronous training without importance sampling between engine and trainer.
 
     Its samples come from a policy that is up to `--async_queue_size` updates and one older, while the ratio compares
@@ -139,7 +139,7 @@ def require_names_of_sets(args: Namespace) -> None:
 
 REFUSALS = (
     remote_code.refuse,
-    require_correction,
+    require_correction_when_asynchronous,
     require_no_average_of_adapters,
     require_servable_targets,
     loss.require_on_policy,
