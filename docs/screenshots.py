@@ -33,7 +33,7 @@ def monitor_svg(run: Path) -> str:
     """The monitor's page of a run as SVG."""
     console = Console(record=True, file=io.StringIO(), width=WIDTH, force_terminal=True, color_system="truecolor")
     console.print(page(read_state(run), WIDTH))
-    svg = console.export_svg(title="python -m rft.runs.monitor RUN", theme=MONOKAI, unique_id="monitor")
+    svg = console.export_svg(title=".venv/bin/python -m rft.runs.monitor RUN", theme=MONOKAI, unique_id="monitor")
     # rich's font would be fetched from the network; every browser has a monospaced one.
     return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL).replace("Fira Code, ", "")
 

@@ -109,9 +109,11 @@ def print_ranking(results: list[dict]) -> list[str]:
     near = [r["model"] for r in ranked[1:] if r["interval95"][1] >= best[mode]]
     if near:
         print(f"not told apart from it, since their intervals reach its value: {', '.join(near)}")
-    if outcome(best["versus"]) == "unclear":
-        p = best["versus"]["p_holm"]
+    found, p = outcome(best["versus"]), best["versus"]["p_holm"]
+    if found == "unclear":
         print(f"not told apart from {results[0]['model']} either (p {p:.2g} after Holm): a larger probe must decide")
+    else:
+        print(f"{found} than {results[0]['model']} (p {p:.2g} after Holm)")
     return [r["model"] for r in ranked]
 
 

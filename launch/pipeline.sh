@@ -125,12 +125,13 @@ preflight() {
 }
 
 # grpo_command [OPENRLHF OPTION…]: make COMMAND of the presets and the user's options, which come last and win, and read
-# it into OPTION. What the trainer would refuse ends the launch here.
+# it into OPTION. What rft refuses ends the launch here.
 grpo_command() {
     local former="${COMMAND[*]@Q}" reader=$PYTHON fields i
     COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
     [[ ${COMMAND[*]@Q} != "$former" ]] || return 0
-    [[ -x $reader ]] || reader=$(find_python) # before the set-up; it reads a copy of the trainer's options
+    # Before the set-up, or in the middle of one, another Python reads a copy of the trainer's options.
+    [[ -f $STAMP && ! -e $HALF ]] && "$reader" -c '' 2>/dev/null || reader=$(find_python)
     mapfile -d '' -t fields < <(PYTHONPATH=$ROOT "$reader" -B -m rft.options.command "${COMMAND[@]}")
     wait "$!" || exit
     for ((i = 0; i < ${#fields[@]}; i += 2)); do OPTION[${fields[i]}]=${fields[i + 1]}; done

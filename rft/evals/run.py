@@ -22,7 +22,7 @@ from rft.serving.adapters import is_adapter
 
 RFT = Path(overlay.__file__).resolve().parents[1]
 # The modules of ours that decide a sample, besides weights, prompt and sampling parameters: a change to one voids what
-# is cached. Nothing else that an engine runs does, as tests/unit/test_sampling_code.py proves.
+# is cached. tests/unit/test_sampling_code.py compares the list with what an engine imports.
 SAMPLING_CODE = (
     "rft.evals.sampling",
     "rft.evals.server",

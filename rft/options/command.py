@@ -2,13 +2,13 @@
 
 Building the trainer's parser the usual way means to import torch, Ray and vLLM, about 20 s. Here its `add_argument`
 statements are taken from the installed source, which takes milliseconds and cannot be out of date. On a machine without
-OpenRLHF (a laptop that looks at a run, a fresh clone before its set-up) they come from a copy, `openrlhf_options.txt`,
-which a test holds equal to the installed ones.
+OpenRLHF (a laptop that looks at a run, a fresh clone before its set-up or in the middle of it) they come from a copy,
+`openrlhf_options.txt`, which a test holds equal to the installed ones.
 
     .venv/bin/python -m rft.options.command .venv/bin/python -m openrlhf.cli.train_ppo_ray --option value …
 
 prints what launch/pipeline.sh reads: name and value of every option in turn, each with a NUL byte behind it. Exit
-status 2 and one message where the trainer would refuse the command.
+status 2 and one message where rft refuses the command; OpenRLHF's own assertions are not among it.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def given(command: list[str]) -> dict[str, list[str]]:
     """The words of each option that a command gives, by name, the last of a name; none behind a flag.
 
     Options that the trainer does not know, as older runs have them, take every word up to the next option; they come
-    last.
+    last. A value such as -5e-7, which argparse takes for an option, is lost unless written --name=-5e-7.
     """
     known, rest = _reader().parse_known_args(words_of(command))
     found, name = vars(known), None
@@ -126,21 +126,25 @@ def _fail(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 @functools.cache
 def _compiled():
     source = installed_source()
-    text = COPY.read_text(encoding="utf-8") if source is None else "\n".join(statements(source))
-    return compile(text, MODULE, "exec")
+    installed = statements(source) if source else []
+    return compile("\n".join(installed) or COPY.read_text(encoding="utf-8"), MODULE, "exec")
 
 
 def installed_source() -> Path | None:
-    """The installed trainer's file, patched or not; None where OpenRLHF is not installed."""
+    """The installed trainer's file, patched or not; None where OpenRLHF is not installed, or only half of it."""
     spec = importlib.util.find_spec(MODULE.partition(".")[0])
-    return None if spec is None else Path(spec.submodule_search_locations[0], "cli", "train_ppo_ray.py")
+    file = Path(spec.submodule_search_locations[0], "cli", "train_ppo_ray.py") if spec else None
+    return file if file and file.is_file() else None
 
 
 def statements(source: Path) -> list[str]:
-    """The `parser.add_argument(…)` statements of the trainer's main block, in order."""
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    main = next(node for node in tree.body if isinstance(node, ast.If))
-    calls = [getattr(node, "value", None) for node in main.body]
+    """The `parser.add_argument(…)` statements of the trainer's main block, in order; none of a file that is cut."""
+    try:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+    except SyntaxError:
+        return []
+    blocks = [node.body for node in tree.body if isinstance(node, ast.If)]
+    calls = [getattr(node, "value", None) for block in blocks[:1] for node in block]
     return [
         ast.unparse(call)
         for call in calls

@@ -12,7 +12,10 @@ def explain(parser: argparse.ArgumentParser, message: str) -> str:
     found = message.removeprefix("unrecognized arguments: ")
     if found == message:
         return f"command: {message}; {HELP}"
-    name = next((word.partition("=")[0] for word in found.split() if word.startswith("--")), None)
+    if {"-h", "--help"} & set(found.split()):
+        return f"command: launchers have no help of their own; docs/running.md lists them, and {HELP}"
+    words = [word for word in found.split() if word.startswith("--") and word != "--"]
+    name = words[0].partition("=")[0] if words else None
     if name is None:
         return (
             f"command: words that belong to no option\n  found:  {found}\n"

@@ -7,11 +7,12 @@ from .headers import ESSENTIAL, GROUPS, fields
 from .series import Package
 
 HEAD = """# Patches
-Written by `python -m rft.overlay finish` from the patch headers; `check` fails when it is stale. How to change a patch:
+Written by `bash apply_patches.sh finish` from the patch headers; `check` fails when it is stale. How to change a patch:
 `docs/overlay.md`.
 
-Training gpt-oss with LoRA needs {essential}. The other groups make its numbers right, visible and repeatable, or let
-it run without a GPU. A gate is the option or variable that turns a patch on, or the part of it that `Affects` names.
+What training gpt-oss with LoRA is about is in {essential}; the other groups make its numbers right, visible and
+repeatable, or let it run without a GPU. The groups are for reading: the series is applied as a whole. A gate is the
+option or variable that turns a patch on, or the part of it that `Affects` names.
 """
 
 

@@ -69,6 +69,19 @@ def test_what_is_missing_or_misspelt_is_said_before_the_set_up(tmp_path):
         assert result.returncode == status and said in result.stderr and not result.stdout, result.stderr
 
 
+@pytest.mark.parametrize("left", [".rft-incomplete", ".rft-setup"], ids=["half installed", "does not run"])
+def test_a_broken_environment_hinders_no_launch(tmp_path, left):
+    """The set-up repairs it, so what comes before the set-up must get there."""
+    launcher = ROOT / "launch/train_grpo_20b.sh"
+    wanted = dry_run(launcher, tmp_path)
+    python = tmp_path / "checkout/.venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nexit 127\n")
+    python.chmod(0o755)
+    (tmp_path / "checkout/.venv" / left).touch()
+    assert dry_run(launcher, tmp_path) == wanted
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=names(LAUNCHERS))
 def test_dry_run_is_golden(launcher, tmp_path):
     """After a change that is meant: RFT_WRITE_GOLDEN=1 python -m pytest tests/shell, and read the diff."""

@@ -16,6 +16,7 @@ from rft.options import command, recorded
 from rft.record import disk
 from rft.runs.diagnose import written_places
 from rft.runs.monitor.progress import total_steps
+from rft.runs.monitor.state import run_options
 from rft.runs.preflight import batches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -219,3 +220,26 @@ def test_a_machine_without_openrlhf_reads_the_same():
     call = [sys.executable, "-S", "-c", READ, json.dumps(line)]  # -S: no installed package
     there = subprocess.run(call, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
     assert json.loads(there.stdout) == json.loads(json.dumps(here))
+
+
+@pytest.mark.parametrize("cut", [None, "", "if __name__ == '__main__':\n    parser.add_argument('--seed', ty"])
+def test_half_an_installation_is_read_from_the_copy(tmp_path, cut):
+    package = tmp_path / "openrlhf"
+    (package / "cli").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    if cut is not None:
+        (package / "cli/train_ppo_ray.py").write_text(cut)
+    found = values(as_launcher([*START, *TINY.split()], PYTHONPATH=str(tmp_path)))
+    assert found == values(as_launcher([*START, *TINY.split()]))
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_of_a_launcher_names_the_page(word):
+    done = as_launcher([*START, word])
+    assert done.returncode == 2 and b"docs/running.md" in done.stderr
+
+
+@pytest.mark.parametrize("options", [["--lora_rank", "abc"], ["--load_checkpoint=1"], ["--rollout_batch_size", "0"]])
+def test_a_command_that_cannot_be_read_has_no_length(options):
+    assert total_steps(run_options({"command": [*START, *options]})) is None
+    assert total_steps(run_options({"command": None})) is None

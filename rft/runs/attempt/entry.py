@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import tarfile
 import tempfile
 from datetime import UTC, datetime
@@ -106,7 +107,9 @@ def launcher_defaults(root: Path, tag: str, launcher: str, run: Path, stack: str
         files.extractall(folder, filter="data")
         if not Path(folder, launcher).is_file():
             return f"Not compared: there is no `{launcher}` at `{tag}`"
-        environment = {"PATH": os.environ["PATH"], "HOME": folder, "LC_ALL": "C.UTF-8"}
+        # This interpreter first: with another HOME, uv would not find one of its own.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {"PATH": path, "HOME": folder, "LC_ALL": "C.UTF-8"}
         environment |= {"DRY_RUN": "1", "RUN_DIR": str(run), "RFT_STACK": stack}
         command = ["bash", str(Path(folder, launcher))]
         result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -35,7 +35,7 @@ def total_steps(options: argparse.Namespace) -> int | None:
     Args:
         options: of the run's command (`rft.options.command.recorded`).
     """
-    if not options.prompt_data or options.prompt_data_probs:
+    if not options.prompt_data or options.prompt_data_probs or options.rollout_batch_size < 1:
         return None
     counts = [count_lines(Path(name.strip())) for name in options.prompt_data.split(",")]
     if None in counts:

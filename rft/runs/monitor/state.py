@@ -81,10 +81,18 @@ def find_run(path: Path) -> Path:
     raise ValueError(f"found no run in {path}; wanted a directory with one of {', '.join(MARKS)}")
 
 
+def run_options(manifest: dict) -> argparse.Namespace:
+    """The options of a run's command; the defaults, of which no length follows, where it has none that can be read."""
+    try:
+        return recorded(manifest.get("command") or [])
+    except ValueError:
+        return recorded([])
+
+
 def read_state(run: Path, before: State | None = None) -> State:
     """Read a run's directory; with the state `before` only what is new since."""
     metrics, manifest, log = metrics_dir(run), read_json(run / "run.json"), run / "train.log"
-    options = recorded(manifest.get("command", []))
+    options = run_options(manifest)
     same_run = before is not None and before.manifest == manifest and before.total_steps is not None
     full = run.resolve()
     return State(
