@@ -12,9 +12,14 @@ import torch
 SWITCH = "RFT_BATCH_INVARIANT_CPU"  # set by OpenRLHF's engine actor with --full_determinism
 
 
+def rows_alone() -> bool:
+    """Whether `SWITCH` is set."""
+    return os.environ.get(SWITCH) == "1"
+
+
 def linear():
     """`torch.nn.functional.linear`, or with `SWITCH` set `in_float64`; asked once a layer, when it is loaded."""
-    return in_float64 if os.environ.get(SWITCH) == "1" else torch.nn.functional.linear
+    return in_float64 if rows_alone() else torch.nn.functional.linear
 
 
 def in_float64(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -7,6 +7,8 @@ ones on each side. The operands stay bf16; what is kept is what the kernel has s
 
 import torch
 
+from rft.hooks import cpu_linear
+
 
 def float32_product(x: torch.Tensor, weight: torch.Tensor, transpose: bool = True) -> torch.Tensor:
     """`x @ weight.T` (`x @ weight` without `transpose`) of 2-byte matrices (rows, in), summed and kept in float32."""
@@ -14,6 +16,13 @@ def float32_product(x: torch.Tensor, weight: torch.Tensor, transpose: bool = Tru
     if x.is_cuda and x.dtype != torch.float32:
         return torch.mm(x, other, out_dtype=torch.float32)
     return x.float() @ other.float()  # the CPU has no such kernel; its models are tiny
+
+
+def engine_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`float32_product`; on a CPU with `cpu_linear.SWITCH` exact sums rounded once: no row depends on the batch."""
+    if not x.is_cuda and cpu_linear.rows_alone():
+        return cpu_linear.in_float64(x.float(), weight.float())
+    return float32_product(x, weight)
 
 
 class _Float32Logits(torch.autograd.Function):
@@ -62,7 +71,7 @@ def in_engine(model: torch.nn.Module) -> None:
 
     class Float32Head(UnquantizedEmbeddingMethod):
         def apply(self, layer, x, bias=None):
-            logits = float32_product(x, layer.weight)
+            logits = engine_product(x, layer.weight)
             return logits if bias is None else logits + bias
 
     head = model.lm_head
