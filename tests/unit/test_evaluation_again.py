@@ -270,7 +270,7 @@ def test_best_checkpoint_comes_with_what_it_is_not_told_apart_from(capsys):
     assert sweep("print_ranking")(add_comparisons(results)) == ["step_2", "step_3", "step_1"]
     shown = capsys.readouterr().out
     assert "best by greedy_pass@1 on d.jsonl: step_2 0.950" in shown
-    assert "reach its value: step_3\n" in shown and "base" not in shown
+    assert "reach its value: step_3\n" in shown and "\nbetter than base (p" in shown
     sweep("print_ranking")(add_comparisons(results[:2]))
     assert "not told apart from base either" in capsys.readouterr().out
 
