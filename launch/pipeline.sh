@@ -130,8 +130,8 @@ grpo_command() {
     local former="${COMMAND[*]@Q}" reader=$PYTHON fields i
     COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
     [[ ${COMMAND[*]@Q} != "$former" ]] || return 0
-    # Before the set-up, or in the middle of one, another Python reads a copy of the trainer's options.
-    [[ -f $STAMP && ! -e $HALF ]] && "$reader" -c '' 2>/dev/null || reader=$(find_python)
+    # Before the set-up, which makes or repairs .venv, another Python reads a copy of the trainer's options.
+    "$reader" -c '' 2>/dev/null || reader=$(find_python)
     mapfile -d '' -t fields < <(PYTHONPATH=$ROOT "$reader" -B -m rft.options.command "${COMMAND[@]}")
     wait "$!" || exit
     for ((i = 0; i < ${#fields[@]}; i += 2)); do OPTION[${fields[i]}]=${fields[i + 1]}; done

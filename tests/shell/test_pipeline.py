@@ -11,6 +11,7 @@ from launching import ROOT, body, launch
 
 # Stands for every command of the pipeline but the one that reads options: this is about the shell, not what it runs.
 STUB = f"""#!/bin/bash
+[[ $1 != -c ]] || exit 0  # whether it runs
 [[ $3 != rft.options.command ]] || exec {sys.executable} "$@"
 echo "${{*:2}}" >>"$CALLS"
 case $2 in openrlhf*) exit "$TRAINING" ;; rft.runs.preflight) exit "$PREFLIGHT_STATUS" ;; esac
