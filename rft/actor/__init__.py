@@ -1,1 +1,1 @@
-"""The resident actor: gpt-oss over packed sequences, with frozen experts that stay in MXFP4 in the device's memory."""
+"""gpt-oss as the trainer holds it: experts in MXFP4, sequences packed."""
