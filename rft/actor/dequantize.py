@@ -12,6 +12,7 @@ from rft.mxfp4_codec import BLOCK, SCALE_NAN, decode
 
 WARPS = 8
 _SCALE_NAN = tl.constexpr(SCALE_NAN)
+_UPPER = tl.constexpr(-(2**16))  # the upper half of an int32
 # A bf16 pair times 2^126 (the exponent field 126 + 127), then times the block's scale. Both products are exact, in
 # subnormals too: fma.bf16x2 flushes nothing. The addend -0.0 keeps the sign of a zero.
 _SCALE_PAIR = tl.constexpr("""{
@@ -24,7 +25,7 @@ _SCALE_PAIR = tl.constexpr("""{
 
 
 def dequantize(blocks: torch.Tensor, scales: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Write dense weights into `out` and return it; bit-equal to `rft.mxfp4_codec.decode(...).transpose(1, 2)`.
+    """Write dense weights into `out` and return it; the bits of `rft.mxfp4_codec.decode(...).transpose(1, 2)`.
 
     Args:
         blocks: packed elements, uint8 (experts, rows, columns / 32, 16), contiguous.
@@ -48,8 +49,8 @@ def dequantize(blocks: torch.Tensor, scales: torch.Tensor, out: torch.Tensor) ->
 
 
 @triton.jit
-def _spread(word, scale, BYTE: tl.constexpr, PTX: tl.constexpr):
-    """Two elements, of one byte of a word, as a pair of bf16 in an int32, times 2^(scale - 127).
+def _spread(word, factor, BYTE: tl.constexpr, PTX: tl.constexpr):
+    """Two elements, of one byte of a word, as a pair of bf16 in an int32, times the pair of bf16 in `factor`.
 
     An element is a sign, two bits of exponent, one of mantissa. Put at bit 15 and at bits 8 to 6 they are its value
     times 2^-126 in bf16, exactly: an exponent of zero means a subnormal in both formats.
@@ -57,24 +58,24 @@ def _spread(word, scale, BYTE: tl.constexpr, PTX: tl.constexpr):
     byte = (word >> (8 * BYTE)) & 0xFF
     nibbles = (byte | (byte << 12)) & 0x000F000F
     pair = ((nibbles & 0x00080008) << 12) | ((nibbles & 0x00070007) << 6)
-    factor = tl.where(scale == 0, 0x0040, scale << 7)  # bf16 of 2^(scale - 127); the least is a subnormal
     if PTX:
-        pair = tl.inline_asm_elementwise(
-            _SCALE_PAIR, "=r,r,r", [pair, factor | (factor << 16)], dtype=tl.int32, is_pure=True, pack=1
-        )
+        pair = tl.inline_asm_elementwise(_SCALE_PAIR, "=r,r,r", [pair, factor], dtype=tl.int32, is_pure=True, pack=1)
     else:  # the same in float32, whose upper half is a bf16
         unit = tl.full(factor.shape, 0x7E800000, tl.int32).to(tl.float32, bitcast=True)
-        by = (factor << 16).to(tl.float32, bitcast=True)
+        by = (factor & _UPPER).to(tl.float32, bitcast=True)
         low = ((pair << 16).to(tl.float32, bitcast=True) * unit * by).to(tl.int32, bitcast=True)
-        high = ((pair & 0xFFFF0000).to(tl.int32).to(tl.float32, bitcast=True) * unit * by).to(tl.int32, bitcast=True)
-        pair = ((low >> 16) & 0xFFFF) | (high & 0xFFFF0000).to(tl.int32)
-    return tl.where(scale == _SCALE_NAN, 0x7FC07FC0, pair)
+        high = ((pair & _UPPER).to(tl.float32, bitcast=True) * unit * by).to(tl.int32, bitcast=True)
+        pair = ((low >> 16) & 0xFFFF) | (high & _UPPER)
+    return pair
 
 
 @triton.jit
 def _store(pairs, at, word, scale, total, THREADS: tl.constexpr, PTX: tl.constexpr):
-    first, second = _spread(word, scale, 0, PTX), _spread(word, scale, 1, PTX)
-    third, fourth = _spread(word, scale, 2, PTX), _spread(word, scale, 3, PTX)
+    # 2^(scale - 127) in bf16. Bit 6 makes a subnormal of the least scale and, of what would be infinity, NaN.
+    factor = (scale << 7) | tl.where((scale == 0) | (scale == _SCALE_NAN), 0x40, 0)
+    factor |= factor << 16
+    first, second = _spread(word, factor, 0, PTX), _spread(word, factor, 1, PTX)
+    third, fourth = _spread(word, factor, 2, PTX), _spread(word, factor, 3, PTX)
     values = tl.interleave(tl.interleave(first, third), tl.interleave(second, fourth))
     to = 4 * at + tl.arange(0, 4 * THREADS)
     tl.store(pairs + to, values, mask=to < 4 * total)
