@@ -1,6 +1,7 @@
 """MXFP4 bytes to dense weights: a kernel that is bound by memory, and one buffer a shape that all layers share."""
 
 import weakref
+from collections.abc import Callable, Sequence
 
 import torch
 import triton
@@ -107,9 +108,19 @@ class Scratch:
     def __init__(self):
         self._buffers: dict[tuple, tuple[torch.Tensor, tuple]] = {}
 
-    def dense(self, blocks: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """(experts, rows, columns) in `dtype`, overwritten by the next call with another tensor of this shape."""
-        shape = (*scales.shape[:-1], scales.shape[-1] * BLOCK)
+    def dense(
+        self,
+        blocks: torch.Tensor,
+        scales: torch.Tensor,
+        dtype: torch.dtype,
+        whole: Callable[[], Sequence[torch.Tensor]] | None = None,
+        ranks: int = 1,
+    ) -> torch.Tensor:
+        """(experts, rows, columns) in `dtype`, overwritten by the next call with another tensor of this shape.
+
+        Where blocks and scales are the share of one of some `ranks`, `whole` gives those of all experts.
+        """
+        shape = (scales.shape[0] * ranks, scales.shape[1], scales.shape[2] * BLOCK)
         key = (shape, dtype, blocks.device)
         if key not in self._buffers:
             with torch.inference_mode(False):  # a buffer made in that mode could not be written outside it
@@ -117,7 +128,7 @@ class Scratch:
         buffer, held = self._buffers[key]
         if not _same(held, (blocks, scales)):
             self._buffers[key] = buffer, ()  # holds nothing, should the next line raise
-            dequantize(blocks, scales, buffer)
+            dequantize(*(whole() if whole else (blocks, scales)), buffer)
             self._buffers[key] = buffer, tuple((weakref.ref(each), _content(each)) for each in (blocks, scales))
         return buffer
 
