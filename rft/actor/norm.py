@@ -4,6 +4,8 @@ import torch
 import triton
 import triton.language as tl
 
+from rft.actor.device import on_triton
+
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """weight * x / rms(x), computed in float32 (float64 stays), in x's dtype.
@@ -54,18 +56,14 @@ class _AddNorm(torch.autograd.Function):
         return grad, grad, None, None
 
 
-def _on_kernel(x: torch.Tensor) -> bool:
-    return x.is_cuda and x.dtype != torch.float64
-
-
 def _forward(x, delta, weight, eps) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(x + delta, or x without delta; normed; 1 / rms (tokens,))."""
-    return (launch_forward if _on_kernel(x) else reference_forward)(x, delta, weight, eps)
+    return (launch_forward if on_triton(x) else reference_forward)(x, delta, weight, eps)
 
 
 def _backward(grad, grad_total, total, weight, rstd) -> torch.Tensor:
     """The gradient of the sum: that of the norm, and `grad_total` where there is one."""
-    return (launch_backward if _on_kernel(total) else reference_backward)(grad, grad_total, total, weight, rstd)
+    return (launch_backward if on_triton(total) else reference_backward)(grad, grad_total, total, weight, rstd)
 
 
 def reference_forward(x, delta, weight, eps) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

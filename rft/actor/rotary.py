@@ -4,6 +4,8 @@ import torch
 import triton
 import triton.language as tl
 
+from rft.actor.device import on_triton
+
 
 def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """q and k, rotated by their tokens' angles: computed in float32 (float64 stays), rounded once to their dtype.
@@ -33,7 +35,7 @@ class _Rotate(torch.autograd.Function):
 
 
 def _rotated(q, k, cos, sin, sign: int) -> tuple[torch.Tensor, torch.Tensor]:
-    if q.is_cuda and q.dtype != torch.float64:
+    if on_triton(q):
         return launch(q, k, cos, sin, sign)
     return reference(q, cos, sin, sign), reference(k, cos, sin, sign)
 

@@ -1,12 +1,9 @@
-"""RMSNorm of a sum: against transformers' own, and the kernel against its reference."""
+"""RMSNorm of a sum: against transformers' own."""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRMSNorm
 
-from rft.actor import norm
 from rft.actor.norm import add_rms_norm, rms_norm
 
 EPS = 1e-5
@@ -66,29 +63,3 @@ def test_only_the_sum_and_a_number_a_token_are_kept():
         total, _ = add_rms_norm(x.requires_grad_(), delta, weight, EPS)
     assert sorted(t.data_ptr() for t in kept[:2]) == sorted([total.data_ptr(), weight.data_ptr()])
     assert [(t.shape, t.dtype) for t in kept[2:]] == [((len(x),), torch.float32)]
-
-
-@given(
-    tokens=st.integers(0, 4),
-    hidden=st.integers(1, 70),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    weight_dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    add=st.booleans(),
-    seed=st.integers(0, 2**16),
-)
-def test_kernels_are_their_references(interpreter, tokens, hidden, dtype, weight_dtype, add, seed):
-    """Sums in another order: float32's error. Triton's interpreter cuts bf16 off where a GPU rounds: one spacing."""
-    x, delta, weight, grad, grad_total = tensors(dtype, tokens, hidden, seed)
-    weight, delta, grad_total = weight.to(weight_dtype), delta if add else None, grad_total if add else None
-
-    def close(found, wanted):
-        assert found.dtype == wanted.dtype and found.shape == wanted.shape
-        torch.testing.assert_close(found, wanted, rtol=2 * torch.finfo(wanted.dtype).eps, atol=1e-4)
-
-    total, normed, rstd = norm.launch_forward(x, delta, weight, EPS)
-    close(total, x if delta is None else x + delta)
-    _, wanted, wanted_rstd = norm.reference_forward(total, None, weight, EPS)
-    close(normed, wanted)
-    close(rstd, wanted_rstd)
-    args = grad, grad_total, total, weight, rstd
-    close(norm.launch_backward(*args), norm.reference_backward(*args))
