@@ -71,7 +71,7 @@ def test_norm_is_its_reference(tokens, hidden, dtype, weight_dtype, add, seed):
 def test_rotation_is_its_reference(tokens, heads, kv_heads, half, dtype, sign):
     shapes = (tokens, heads, 2 * half), (tokens, kv_heads, 2 * half), (tokens, half), (tokens, half)
     q, k, cos, sin = (drawn(*shape, seed=i).to(dtype) for i, shape in enumerate(shapes))
-    found = rotary.launch(q, k, cos, sin, sign)
+    found = rotary._rotated(q, k, cos, sin, sign)
     for one, x in zip(found, (q, k), strict=True):
         torch.testing.assert_close(one, rotary.reference(x, cos, sin, sign), rtol=torch.finfo(dtype).eps, atol=1e-5)
 
@@ -82,7 +82,7 @@ def test_rotation_of_views_of_one_buffer():
     q, k, cos, sin = drawn(5, 6, 8), drawn(5, 2, 8, seed=1), drawn(5, 4, seed=2), drawn(5, 4, seed=3)
     joint = torch.cat((q.flatten(1), k.flatten(1)), 1)
     views = (part.view(x.shape) for part, x in zip(joint.split((48, 16), 1), (q, k), strict=True))
-    for one, other in zip(rotary.launch(*views, cos, sin, 1), rotary.launch(q, k, cos, sin, 1), strict=True):
+    for one, other in zip(rotary._rotated(*views, cos, sin, 1), rotary._rotated(q, k, cos, sin, 1), strict=True):
         assert torch.equal(one, other)
 
 
