@@ -46,6 +46,16 @@ def rotated_qkv(
     return _RotatedQkv.apply(x, a, b, bias, cos, sin, head_dim, *weights)
 
 
+def exact_operands(layers: tuple[torch.nn.Module, ...]) -> list[Operands] | None:
+    """What `rotated_qkv` needs of each layer, from its `operands()`; None unless every layer has it.
+
+    A layer has none without an adapter that rounds once, with its adapter off, or while ZeRO-3 has its weight
+    elsewhere: then the layer's own forward pass is called.
+    """
+    found = [layer.operands() if hasattr(layer, "operands") else None for layer in layers]
+    return found if all(each is not None and each[0].numel() for each in found) else None
+
+
 class _RotatedQkv(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, a, b, bias, cos, sin, head_dim, *weights):

@@ -3,11 +3,12 @@
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from rft.actor.device import on_triton
 
 
-def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """q and k, rotated by their tokens' angles: computed in float32 (float64 stays), rounded once to their dtype.
 
     New tensors: rotating in place would read and write as many bytes, and nothing keeps q and k for a backward pass.
@@ -34,13 +35,13 @@ class _Rotate(torch.autograd.Function):
         return *_rotated(grad_q, grad_k, *ctx.saved_tensors, -1), None, None
 
 
-def _rotated(q, k, cos, sin, sign: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _rotated(q, k, cos, sin, sign: int) -> tuple[Tensor, Tensor]:
     outs = torch.empty_like(q), torch.empty_like(k)
     rotate_into(q, k, cos, sin, sign, *outs)
     return outs
 
 
-def rotate_into(q, k, cos, sin, sign: int, q_out: torch.Tensor, k_out: torch.Tensor) -> None:
+def rotate_into(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, sign: int, q_out: Tensor, k_out: Tensor) -> None:
     """`rotate` by `sign` (1 or -1) times the angles into given tensors, without a gradient.
 
     Rows may lie apart, as where q and k are columns of one tensor, and the results may be q and k themselves.
@@ -52,7 +53,7 @@ def rotate_into(q, k, cos, sin, sign: int, q_out: torch.Tensor, k_out: torch.Ten
         out.copy_(reference(x, cos, sin, sign))
 
 
-def reference(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, sign: int) -> torch.Tensor:
+def reference(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
     """The rotation of one tensor, in plain torch."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     first, second = x.to(dtype).chunk(2, -1)
@@ -60,7 +61,7 @@ def reference(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, sign: int) 
     return torch.cat((first * c - second * s, second * c + first * s), -1).to(x.dtype)
 
 
-def _launch(q, k, cos, sin, sign: int, q_out: torch.Tensor, k_out: torch.Tensor) -> None:
+def _launch(q, k, cos, sin, sign: int, q_out: Tensor, k_out: Tensor) -> None:
     """Both in one kernel."""
     tokens, heads, head_dim = q.shape
     kv_heads, block = k.shape[1], 32

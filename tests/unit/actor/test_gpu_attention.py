@@ -9,6 +9,7 @@ import torch
 from rft.actor import norm, rotary
 from rft.actor.attention import sink_attention
 from rft.actor.packed import pack
+from rft.actor.qkv import rotated_qkv
 
 pytestmark = [
     pytest.mark.gpu,
@@ -128,3 +129,26 @@ def test_rotation_is_its_reference(dtype, sign):
     for found, x in zip(rotary._rotated(q, k, cos, sin, sign), (q, k), strict=True):
         wanted = rotary.reference(x, cos, sin, sign)
         torch.testing.assert_close(found, wanted, rtol=torch.finfo(dtype).eps, atol=1e-5)
+
+
+def test_qkv_in_one_product():
+    """Against float64: inputs are bf16, `x A'ᵀ` and the gradients beside it are rounded, and so is each result."""
+    tokens, rank = 700, 32
+    cos, sin = (drawn(tokens, DIM // 2, seed=seed) for seed in (1, 2))
+    x = drawn(tokens, HIDDEN, seed=3)
+    tensors = [x]
+    for seed, heads in enumerate((HEADS, KV_HEADS, KV_HEADS), 4):
+        weight, a = (drawn(rows, HIDDEN, seed=seed * 10) / HIDDEN**0.5 for rows in (heads * DIM, rank))
+        tensors += [weight, drawn(heads * DIM, seed=seed), a, drawn(heads * DIM, rank, seed=seed + 10) / rank**0.5]
+    grads = [drawn(tokens, heads, DIM, seed=heads) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+
+    def run(dtype):
+        x, *rest = (one.to(dtype, copy=True) for one in tensors)
+        layers = [(*rest[i : i + 4], 2.0) for i in (0, 4, 8)]
+        leaves = [one.requires_grad_() for one in (x, *(one for layer in layers for one in layer[2:4]))]
+        made = rotated_qkv(x, layers, cos.to(dtype), sin.to(dtype), DIM)
+        return [*made, *torch.autograd.grad(made, leaves, [grad.to(dtype) for grad in grads])]
+
+    for one, other in zip(run(torch.bfloat16), run(torch.float64), strict=True):
+        assert one.dtype == torch.bfloat16
+        assert (one.double() - other).norm() <= 2**-7 * other.norm()

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch.nn import functional
 
-from rft.actor.qkv import rotated_qkv
+from rft.actor.qkv import exact_operands, rotated_qkv
 from rft.actor.rotary import rotate
-from rft.hooks.lora_exact import exact_linear
+from rft.hooks.lora_exact import exact_linear, install
 
 TOKENS, HIDDEN, DIM, HEADS, RANKS, SCALINGS = 7, 24, 8, (6, 2, 2), (4, 4, 8), (2.0, 2.0, 0.5)
 
@@ -86,3 +87,21 @@ def test_a_trained_base_is_refused():
     layers[1][0].requires_grad_()
     with pytest.raises(ValueError, match="found a base weight that requires a gradient"):
         rotated_qkv(x, layers, cos, sin, DIM)
+
+
+def test_layers_that_are_joined():
+    """PEFT's own, with one rounding and the adapter on; one without an adapter leaves all three to themselves."""
+    names = ["q", "k", "v"]
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(HIDDEN, DIM) for name in names})
+    plain = tuple(model.values())
+    assert exact_operands(plain) is None
+    adapted = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules=names))
+    layers = tuple(model[name] for name in names)
+    assert exact_operands(layers) is None
+    install(adapted)
+    for layer, (weight, bias, a, b, scaling) in zip(layers, exact_operands(layers), strict=True):
+        assert weight is layer.base_layer.weight and bias is layer.base_layer.bias
+        assert a is layer.lora_A["default"].weight and b is layer.lora_B["default"].weight and scaling == 2.0
+    assert exact_operands((*layers[:2], plain[2])) is None
+    with adapted.disable_adapter():
+        assert exact_operands(layers) is None
