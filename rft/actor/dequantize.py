@@ -13,7 +13,8 @@ from rft.mxfp4_codec import BLOCK, SCALE_NAN, decode
 
 WARPS = 8
 _SCALE_NAN = tl.constexpr(SCALE_NAN)
-_UPPER = tl.constexpr(-(2**16))  # the upper half of an int32
+_UPPER = tl.constexpr(0xFFFF0000 - 2**32)  # the upper half of an int32
+_ELEMENTS = tl.constexpr(0x81C081C0 - 2**32)  # bits 15 and 8 to 6 of both halves
 # A bf16 pair times 2^126 (the exponent field 126 + 127), then times the block's scale. Both products are exact, in
 # subnormals too: fma.bf16x2 flushes nothing. The addend -0.0 keeps the sign of a zero.
 _SCALE_PAIR = tl.constexpr("""{
@@ -54,11 +55,12 @@ def _spread(word, factor, BYTE: tl.constexpr, PTX: tl.constexpr):
     """Two elements, of one byte of a word, as a pair of bf16 in an int32, times the pair of bf16 in `factor`.
 
     An element is a sign, two bits of exponent, one of mantissa. Put at bit 15 and at bits 8 to 6 they are its value
-    times 2^-126 in bf16, exactly: an exponent of zero means a subnormal in both formats.
+    times 2^-126 in bf16, exactly: an exponent of zero means a subnormal in both formats. A multiplication here is two
+    shifts and an `or`, of bits that do not meet.
     """
     byte = (word >> (8 * BYTE)) & 0xFF
-    nibbles = (byte | (byte << 12)) & 0x000F000F
-    pair = ((nibbles & 0x00080008) << 12) | ((nibbles & 0x00070007) << 6)
+    nibbles = (byte * 0x1001) & 0x000F000F  # one in each half: by 0 and 12
+    pair = (nibbles * 0x1040) & _ELEMENTS  # of each half: by 6 and 12
     if PTX:
         pair = tl.inline_asm_elementwise(_SCALE_PAIR, "=r,r,r", [pair, factor], dtype=tl.int32, is_pure=True, pack=1)
     else:  # the same in float32, whose upper half is a bf16
