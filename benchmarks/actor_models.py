@@ -28,10 +28,10 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def random_batch(tokens: int, length: int, vocabulary: int) -> Batch:
+def random_batch(tokens: int, length: int, vocabulary: int, seed: int = 0) -> Batch:
     """Random tokens, special ones left out; weights between -1 and 1, a mean's share each, as advantages are."""
     shape = (tokens // length, length)
-    ids = torch.randint(vocabulary * 99 // 100, shape, generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(vocabulary * 99 // 100, shape, generator=torch.Generator().manual_seed(seed))
     scored = shape[0] * (length - 1)
     weights = torch.linspace(-1, 1, scored).view(shape[0], length - 1) / scored
     return Batch(ids.to(device()), weights.to(device()))

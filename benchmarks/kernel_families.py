@@ -12,18 +12,18 @@ from torch.profiler import ProfilerActivity, profile, record_function
 REGION = "rft region: "
 BACKWARD = "autograd::engine::evaluate_function: "
 REGIONS = {  # end of a module's name -> region; of nested ones the innermost counts
+    r"layers\.\d+": "other",  # or what it recomputes would belong to the gradient that asked for it
     "self_attn": "attention",
-    "q_proj": "projections",
-    "k_proj": "projections",
-    "v_proj": "projections",
-    "o_proj": "projections",
-    "layernorm": "norms",
-    "model.norm": "norms",
+    "[qkvo]_proj": "projections",
+    r"layernorm|model\.norm": "norms",
     "mlp": "routing",
     "experts": "experts",
     "lm_head": "head",
 }
-EXPERTS = {"dequantise": r"dequant", "experts GEMM": r"gemm|cutlass|nvjet|xmma|(\b|_|[^a-z])(add|b|grouped_)?mm(\b|_)"}
+EXPERTS = {  # words in the name of a kernel, or of an operation on a CPU
+    "dequantise": r"dequant",
+    "experts GEMM": r"gemm|cutlass|nvjet|(^|[^a-z])(add|b)?mm($|[^a-z])",
+}
 FAMILIES = (
     *("experts GEMM", "dequantise", "experts, other", "attention", "projections", "head", "norms", "routing"),
     *("other", "idle"),
@@ -54,9 +54,11 @@ def marked(model: torch.nn.Module) -> Iterator[None]:
 
     for name, module in model.named_modules():
         # Adapters lie below the projection that they belong to, a gpt-oss wrapped by PEFT behind longer names.
-        family = next((family for suffix, family in REGIONS.items() if name.endswith(suffix)), None)
-        if family:
-            hooks += [module.register_forward_pre_hook(begin(family)), module.register_forward_hook(end)]
+        home = next((home for end_of, home in REGIONS.items() if re.search(f"({end_of})$", name)), None)
+        if home:
+            # Always: recomputing a layer ends by an exception once it has made what is needed.
+            hooks.append(module.register_forward_hook(end, always_call=True))
+            hooks.append(module.register_forward_pre_hook(begin(home)))
     try:
         yield
     finally:
@@ -83,20 +85,17 @@ def families(events: list[FunctionEvent], gpu: bool) -> dict[str, float]:
     operations = [event for event in events if event.device_type == DeviceType.CPU and not event.is_async]
     homes = forward_regions(operations)
     for event in operations:
-        kernels = [(kernel.name, kernel.duration) for kernel in event.kernels]
+        # A region's shadow on the GPU is linked to it like a kernel.
+        kernels = [(kernel.name, kernel.duration) for kernel in event.kernels if not kernel.name.startswith(REGION)]
         for name, microseconds in kernels if gpu else [(event.name, event.self_cpu_time_total)]:
             times[family(region_of(event, homes), name)] += microseconds / 1000
     if gpu:
-        spans = [(event.time_range.start, event.time_range.end) for event in events if is_kernel(event)]
+        ran = [event for event in events if event.device_type == DeviceType.CUDA and not event.name.startswith(REGION)]
+        spans = [(event.time_range.start, event.time_range.end) for event in ran]
         busy, whole = covered(spans)
         times["idle"] = (whole - busy) / 1000
         times["other"] += max(0.0, busy / 1000 - sum(times[name] for name in FAMILIES if name != "idle"))
     return times
-
-
-def is_kernel(event: FunctionEvent) -> bool:
-    """Whether an event ran on the GPU: a kernel, a copy or a fill, not the shadow of a region."""
-    return event.device_type == DeviceType.CUDA and not event.is_user_annotation and not event.name.startswith(REGION)
 
 
 def family(region: str | None, kernel: str) -> str:
