@@ -1,16 +1,19 @@
 """vLLM's side of LoRA with one rounding: adapted layers have room for an adapter beside their weights from the start.
 
-The formula is `rft.hooks.lora_exact`'s. A linear layer of (out, in) becomes one buffer `[W | B]` of (out, in + width),
-and `A'` of (width, in). W stays where it is, a sync copies A and B, and no address changes, so CUDA graphs and compiled
-code stay valid. A packed layer (qkv) has a block of columns for each of its parts, zero in the rows of the others.
+The formula is `rft.hooks.lora_exact`'s. A linear layer of (out, in) becomes one buffer: `[W | B]` of (out, in + width),
+and under it `A'` of (width, in). W stays where it is, a sync copies A and B, and no address changes, so CUDA graphs and
+compiled code stay valid. A packed layer (qkv) has a block of columns for each of its parts, zero in the rows of the
+others.
 
 Tensor parallelism needs no collective of its own: a column-parallel layer holds its rows of B; a row-parallel one holds
 its columns of A, and the partial `x A'ᵀ` goes through B into the sum over ranks that is made anyway.
 """
 
 import torch
+from vllm.model_executor.layers.batch_invariant import vllm_is_batch_invariant
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.utils import dispatch_unquantized_gemm
+from vllm.platforms import current_platform
 
 from rft.hooks.kept_share import KeptShare, probe_inputs, probed
 
@@ -29,6 +32,19 @@ class ExactLinearMethod(UnquantizedLinearMethod):
         """What `apply` gives with a zero adapter, by the same kernel."""
         nothing = x.new_zeros(*x.shape[:-1], layer.lora_a.shape[0])
         return dispatch_unquantized_gemm()(layer, torch.cat((x, nothing), -1), layer.weight_and_b, bias)
+
+
+class CudaExactLinearMethod(ExactLinearMethod):
+    """The same by `rft.hooks.wide_linear`, which is faster for the few rows of decoding."""
+
+    def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        out = torch.ops.rft.wide_linear(x.flatten(0, -2), layer.wide, layer.lora_a.shape[0], bias)
+        return out.view(*x.shape[:-1], -1)
+
+    def without_adapter(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        from rft.hooks import wide_linear
+
+        return wide_linear.without_adapter(x, layer.wide, layer.lora_a.shape[0], bias)
 
 
 def widen(model: torch.nn.Module, rank: int, modules: list[str]) -> None:
@@ -62,14 +78,23 @@ def widen(model: torch.nn.Module, rank: int, modules: list[str]) -> None:
 
 def _widen(layer: LinearBase, rank: int, parts: int) -> None:
     block = -(-rank // ALIGNMENT) * ALIGNMENT
-    rows, features = layer.weight.shape
-    wide = layer.weight.new_zeros(rows, features + parts * block)
-    wide[:, :features] = layer.weight
-    layer.weight.data = wide[:, :features]  # the same parameter, so that loading weights again still finds it
-    layer.register_buffer("weight_and_b", wide, persistent=False)
-    layer.register_buffer("lora_a", wide.new_zeros(parts * block, features), persistent=False)
+    (rows, features), width = layer.weight.shape, parts * block
+    wide = layer.weight.new_zeros(rows + width, features + width)
+    wide[:rows, :features] = layer.weight
+    layer.weight.data = wide[:rows, :features]  # the same parameter, so that loading weights again still finds it
+    for name, view in {"wide": wide, "weight_and_b": wide[:rows], "lora_a": wide[rows:, :features]}.items():
+        layer.register_buffer(name, view, persistent=False)
     layer.lora_block = block
-    layer.quant_method = ExactLinearMethod()
+    layer.quant_method = _method()
+
+
+def _method() -> ExactLinearMethod:
+    # vLLM's batch-invariant mode replaces the products of torch by its own, which know no float32 result.
+    if not current_platform.is_cuda() or vllm_is_batch_invariant():
+        return ExactLinearMethod()
+    from rft.hooks import wide_linear  # noqa: F401  registers the op; a CPU platform may have no Triton
+
+    return CudaExactLinearMethod()
 
 
 def is_wide(layer: torch.nn.Module) -> bool:
