@@ -103,11 +103,14 @@ def is_wide(layer: torch.nn.Module) -> bool:
 
 
 @torch.no_grad()
-def write(targets: list) -> None:
+def write(targets: list) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Copy every A and B of an adapter into its layer.
 
     Args:
         targets: `rft.hooks.lora_worker.Target`s with this rank's `a` and `b`.
+
+    Returns:
+        For each target the parts of its layer that hold them: A with the scaling in it, and B.
 
     Raises:
         ValueError: a layer has no room for it. Nothing has been written then.
@@ -119,25 +122,29 @@ def write(targets: list) -> None:
                 f"LoRA sync: {target.checkpoint_name} has an adapter of rank {target.a.shape[0]}, the engine has room "
                 f"for {room} there; start the engine with that rank, and with the layer among its target modules"
             )
+    # A call for all of them: a sync has some hundred targets, and the launches cost more than the copies.
+    scaled = torch._foreach_mul([target.a for target in targets], [target.scaling for target in targets])
+    used = [_used(target) for target in targets]
+    places = [part for parts in zip(*used, strict=True) for part in parts]
+    torch._foreach_copy_(places, [*scaled, *(target.b for target in targets)])
     for target in targets:
-        a, b = _blocks(target)
         rank = target.a.shape[0]
-        torch.mul(target.a, target.scaling, out=a[:rank])
-        b[:, :rank] = target.b
-        if rank < len(a):  # what an adapter of a higher rank has left
+        if rank < target.module.lora_block:  # what an adapter of a higher rank has left
+            a, b = _blocks(target)
             a[rank:] = 0
             b[:, rank:] = 0
+    return used
 
 
-def held(targets: list) -> list[torch.Tensor]:
-    """What the layers hold of an adapter now, by target: A (with the scaling in it), then B."""
-    return [part for target in targets for part in _used(target)]
+def held(used: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the layers hold now, read back from the parts that `write` gives: every A, flat, and every B."""
+    a, b = zip(*used, strict=True)
+    return torch.cat([part.flatten() for part in a]), torch.cat([part.flatten() for part in b])
 
 
-def changed_share(targets: list) -> float:
+def changed_share(b: torch.Tensor) -> float:
     """Share of the elements of B that are not zero, as they are in the base."""
-    held_b = torch.cat([_used(target)[1].flatten() for target in targets])
-    return held_b.count_nonzero().item() / held_b.numel()
+    return b.count_nonzero().item() / b.numel()
 
 
 @torch.no_grad()
