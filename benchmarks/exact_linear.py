@@ -11,6 +11,11 @@ outside the bounds ends the run with status 1, after its table.
 import argparse
 import statistics
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # outputs, inputs, projections: the attention layers of gpt-oss-20b and -120b alike
 LAYERS = {"qkv": (5120, 2880, 3), "o": (2880, 4096, 1)}
@@ -38,7 +43,7 @@ def make(outputs: int, inputs: int, width: int, projections: int, seed: int):
     return wide, torch.randn(outputs, **place).to(torch.bfloat16)
 
 
-def check(way, without, wide, width: int, bias) -> tuple[float, float, float]:
+def check(way: Callable, without: Callable, wide: "Tensor", width: int, bias: "Tensor") -> tuple[float, float, float]:
     """How exact a way is: the share of the outputs that are float64's, rounded; the largest distance, in spacings of
     bf16 (of 1/16 for smaller outputs, where other roundings of `x A'ᵀ` decide); the kept share of `UPDATE`."""
     import torch
@@ -60,7 +65,7 @@ def check(way, without, wide, width: int, bias) -> tuple[float, float, float]:
     return equal, distance, ((change * aim).sum() / (aim * aim).sum()).item()
 
 
-def microseconds(call, layers: list) -> float:
+def microseconds(call: Callable, layers: list[tuple]) -> float:
     """Median over `REPLAYS` replays of a CUDA graph that runs `call(*layer)` for every layer, a call."""
     import torch
 

@@ -44,6 +44,8 @@ class CudaExactLinearMethod(ExactLinearMethod):
     def without_adapter(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         from rft.hooks import wide_linear
 
+        if x.shape[0] > wide_linear.FEW_ROWS:
+            return super().without_adapter(layer, x, bias)
         return wide_linear.without_adapter(x, layer.wide, layer.lora_a.shape[0], bias)
 
 

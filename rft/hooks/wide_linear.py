@@ -18,7 +18,8 @@ import triton.language as tl
 
 from rft.hooks.float32_head import float32_product
 
-FEW_ROWS = 1024  # up to here the float32 sums stay in the GPU's L2 cache; calculated, see benchmarks/exact_linear.py
+# Up to here the float32 sums stay in the GPU's L2 cache. Calculated; benchmarks/exact_linear.py measures it.
+FEW_ROWS = 1024
 
 
 @triton.jit(do_not_specialize=["rows_total"])  # or it would be compiled again for other numbers of requests
