@@ -2,9 +2,9 @@
 
 import argparse
 
+from rft.options import actor, remote_code
 from rft.options import batches as batches  # the trainer's main settles them
-from rft.options import remote_code
-from rft.options.refusals import hub_model_type, model_type, refuse, require_sinks
+from rft.options.refusals import hub_config, refuse, require_sinks
 from rft.options.unknown import explain
 
 
@@ -18,6 +18,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     # What upstream gives a value to and we refuse where it is given.
     parser.set_defaults(vllm_is_truncated_threshold=None, train_max_tokens_per_gpu=None)
     group = parser.add_argument_group("rft")
+    group.add_argument(
+        "--actor",
+        choices=["resident", "eager"],
+        help="resident (default for gpt-oss in MXFP4): experts stay packed on the GPU, sequences are packed without "
+        "padding, only adapters of the attention are trained (docs/actor.md); eager: transformers' own model in bf16",
+    )
     group.add_argument("--offload", action="store_true", help="keep ZeRO-3's parameter partitions in host memory")
     group.add_argument(
         "--on_policy_ratio_one",
@@ -108,9 +114,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     """Exit with one message where the options ask for something unsound: `refuse`, as in preflight and launcher."""
     remote_code.settle(args.trust_remote_code)
+    config = actor.read_config(args.pretrain)
     try:
+        if not config:  # no directory: a name of the hub, which transformers knows how to find
+            config = hub_config(args.pretrain)
+        actor.choose(args, config)
         refuse(args)
-        if model_type(args.pretrain) is None:  # no directory: a name of the hub, which transformers knows how to find
-            require_sinks(args, hub_model_type(args.pretrain))
+        require_sinks(args, config.get("model_type"))
     except ValueError as refusal:
         raise SystemExit(f"error: {refusal}") from None

@@ -69,25 +69,26 @@ def check_sizes(args: Namespace) -> list[Line]:
 def check_batches(args: Namespace) -> list[Line]:
     """Sizes that fit into each other."""
     steps = samples(args) * args.max_epochs // args.train_batch_size
+    measured = f"{samples(args)} samples a rollout: {steps} x {args.train_batch_size} (optimizer steps), {ranks(args)} "
     if args.micro_train_tokens:  # the options are refused where anything is left over: rft.options.batches
-        measured = f"{samples(args)} samples a rollout: {steps} x {args.train_batch_size} (optimizer steps), {ranks(args)} ranks"
-        return [Line("batches", GO, f"{measured}; {token_batches(args)}")]
-    measured = (
-        f"{samples(args)} samples a rollout: {steps} x {args.train_batch_size} (optimizer steps), "
-        f"{ranks(args)} x {args.micro_train_batch_size} (ranks, micro-batch)"
-    )
+        return [by_tokens(args, f"{measured}ranks")]
+    measured += f"x {args.micro_train_batch_size} (ranks, micro-batch)"
     return lines("batches", list(fault_lines(args)), measured)
 
 
-def token_batches(args: Namespace) -> str:
+def by_tokens(args: Namespace, measured: str) -> Line:
     """How many micro-batches of `--micro_train_tokens` and `--micro_rollout_tokens` a rank has at the most."""
-    length, counts = batches.longest(args), []
+    length, of_each = batches.longest(args), []
     for size, budget in ((args.train_batch_size, args.micro_train_tokens), (samples(args), args.micro_rollout_tokens)):
-        counts.append(packing.most(size, length, budget, ranks(args)))
-    return (
-        f"micro-batches of at most {args.micro_train_tokens:,} tokens, at most {counts[0]} a rank and optimizer step "
-        f"(every sample at its {length:,} tokens); {args.micro_rollout_tokens:,} and {counts[1]} a rollout before it"
+        of_each.append(packing.most(size, length, budget, ranks(args)))
+    measured += (
+        f"; micro-batches of {args.micro_train_tokens:,} tokens: at most {of_each[0]} a rank and optimizer step, where "
+        f"samples have {length:,}; before the update {of_each[1]} of {args.micro_rollout_tokens:,}"
     )
+    if args.actor == "eager":
+        padded = f"{measured}; --actor eager pads each sample to the longest of its micro-batch, beyond the budget"
+        return Line("batches", WARN, padded, "--actor resident, or --micro_train_tokens 0")
+    return Line("batches", GO, measured)
 
 
 def fault_lines(args: Namespace):
