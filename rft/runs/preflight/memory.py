@@ -50,8 +50,14 @@ def actor_bytes(args: Namespace, config: dict) -> float:
     states = OPTIMIZER_BYTES * trained_parameters(args, config) / (args.actors if args.zero_stage else 1)
     length = args.prompt_max_len + args.generate_max_len
     scores = config["num_attention_heads"] * length**2 * SCORE_BYTES  # of one sequence
-    training = args.micro_train_batch_size * (length * config["vocab_size"] * LOGIT_BYTES + scores)
-    scoring = args.micro_rollout_batch_size * (length * config["vocab_size"] * FORWARD_BYTES + scores)
+    # Of the longest: by tokens a micro-batch has more of them where they are shorter.
+    train, rollout = (
+        (args.micro_train_tokens / length, args.micro_rollout_tokens / length)
+        if args.micro_train_tokens
+        else (args.micro_train_batch_size, args.micro_rollout_batch_size)
+    )
+    training = train * (length * config["vocab_size"] * LOGIT_BYTES + scores)
+    scoring = rollout * (length * config["vocab_size"] * FORWARD_BYTES + scores)
     resident = 0 if args.offload else weights / shares
     return resident + (0 if args.adam_offload else states) + ACTOR_FIXED + max(training, scoring)
 
