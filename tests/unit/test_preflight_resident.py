@@ -139,7 +139,7 @@ def test_a_sleeping_engine_keeps_its_weights(colocated):
     large = 0.8 * H100  # the peak is a rollout, beside an actor that rests
     resting = actor.actor_resting_bytes(asleep, CONFIG_20B)
     assert close(memory.shared_bytes(asleep, CONFIG_20B, large), resting + large + engine.ENGINE_OUTSIDE)
-    assert engine.utilisation(asleep, CONFIG_20B, gpus(60e9)) > engine.utilisation(awake, CONFIG_20B, gpus(60e9))
+    assert engine.utilisation(asleep, CONFIG_20B, gpus(66e9)) > engine.utilisation(awake, CONFIG_20B, gpus(66e9))
 
 
 def test_the_page_of_a_shared_gpu(colocated):

@@ -75,11 +75,12 @@ def larger_micro_batch(args: Namespace, config: dict, free: float) -> str:
     small. On an H200 128 samples of 448 tokens trained in 42 s as 16 micro-batches; as 128 they would have taken 240
     (docs/benchmarks.md). The resident one dequantises all experts for each, which 16,384 tokens hide.
     """
-    if args.use_dynamic_batch or (args.own_reference and args.colocate_actor_ref):
+    tokens = getattr(args, "micro_train_tokens", None)
+    if (args.use_dynamic_batch and not tokens) or (args.own_reference and args.colocate_actor_ref):
         return ""  # the micro-batch is sized otherwise; the reference model takes what is free
     share = args.train_batch_size // ranks(args)
-    if getattr(args, "micro_train_tokens", None):
-        name, now, bound = "micro_train_tokens", args.micro_train_tokens, min(LARGEST_TOKENS, share * longest(args))
+    if tokens:
+        name, now, bound = "micro_train_tokens", tokens, min(LARGEST_TOKENS, share * longest(args))
         sizes = [now * 2**n for n in range(1, 16) if now * 2**n <= bound]
     else:
         name, now = "micro_train_batch_size", args.micro_train_batch_size
