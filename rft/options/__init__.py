@@ -2,8 +2,8 @@
 
 import argparse
 
-from rft.options import remote_code
-from rft.options.refusals import hub_model_type, model_type, refuse, require_sinks
+from rft.options import actor, remote_code
+from rft.options.refusals import hub_config, refuse, require_sinks
 from rft.options.unknown import explain
 
 
@@ -16,6 +16,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.error = lambda message: parser.exit(2, f"error: {explain(parser, message)}\n")
     parser.set_defaults(vllm_is_truncated_threshold=None)  # upstream's pair, refused where it is given
     group = parser.add_argument_group("rft")
+    group.add_argument(
+        "--actor",
+        choices=["resident", "eager"],
+        help="resident (default for gpt-oss in MXFP4): experts stay packed on the GPU, sequences are packed without "
+        "padding, only adapters of the attention are trained (docs/actor.md); eager: transformers' own model in bf16",
+    )
     group.add_argument("--offload", action="store_true", help="keep ZeRO-3's parameter partitions in host memory")
     group.add_argument(
         "--on_policy_ratio_one",
@@ -92,9 +98,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     """Exit with one message where the options ask for something unsound: `refuse`, as in preflight and launcher."""
     remote_code.settle(args.trust_remote_code)
+    config = actor.read_config(args.pretrain)
     try:
+        if not config:  # no directory: a name of the hub, which transformers knows how to find
+            config = hub_config(args.pretrain)
+        actor.choose(args, config)
         refuse(args)
-        if model_type(args.pretrain) is None:  # no directory: a name of the hub, which transformers knows how to find
-            require_sinks(args, hub_model_type(args.pretrain))
+        require_sinks(args, config.get("model_type"))
     except ValueError as refusal:
         raise SystemExit(f"error: {refusal}") from None

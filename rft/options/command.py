@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rft import options
+from rft.options.actor import choose, read_config
 from rft.options.loss import needs_own_model
 from rft.options.refusals import refuse
 from rft.options.unknown import MODULE, explain
@@ -164,6 +165,7 @@ def settle(args: argparse.Namespace) -> argparse.Namespace:
         args.packing_samples = True
     if args.packing_samples and "flash_attention" not in args.attn_implementation:
         args.attn_implementation = "flash_attention_2"
+    choose(args, read_config(args.pretrain))
     args.actors = args.actor_num_nodes * args.actor_num_gpus_per_node
     args.engines = args.vllm_num_engines or 0
     args.own_reference = args.init_kl_coef > 0 and needs_own_model(args)

@@ -11,6 +11,7 @@ LAYERS = [
     ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.mxfp4_codec", "rft.checkpoint_check"],
     ["rft.rules", "rft.problems"],
     ["rft.options"],
+    ["rft.actor"],
     ["rft.hooks"],
     ["rft.serving"],
     ["rft.evals"],
