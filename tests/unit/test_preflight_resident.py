@@ -33,9 +33,9 @@ def test_activations_of_a_token():
     residuals, normed, attention = 2 * 5760, 2 * 5760, 2 * (4096 + 512 + 512 + 4096)
     assert resident.kept_bytes(CONFIG_20B) == residuals + normed + attention + 4 * 64 + 4 * 32 + 4 * 16
     assert resident.kept_bytes(CONFIG_120B) == resident.kept_bytes(CONFIG_20B) + 4 * 96  # more experts to route to
-    assert resident.backward_bytes(CONFIG_20B) == 4 * 2 * 7 * 2880
-    assert resident.log_prob_bytes(CONFIG_20B, 4096) == 1024 * 201088 * 6 + 4 * 2880 * 4096
-    assert resident.log_prob_bytes(CONFIG_20B, 10) == 10 * 201088 * 6 + 4 * 2880 * 10
+    assert resident.backward_bytes(CONFIG_20B) == 4 * 2 * (2880 + 2880 + 5760)
+    assert resident.log_prob_bytes(CONFIG_20B, 4096) == 1024 * 201088 * 6 + 8 * 2880 * 4096
+    assert resident.log_prob_bytes(CONFIG_20B, 10) == 10 * 201088 * 6 + 8 * 2880 * 10
 
 
 # torch's peak allocation on one H200, random weights, LoRA r=32, no optimizer: GiB.
@@ -67,7 +67,9 @@ def test_what_each_option_adds_or_saves():
     assert close(peak() - peak(ranks=4), TRAINED_20B * 14 * 3 / 4)  # ZeRO-2: optimizer and gradients
     assert close(peak(zero_stage=0, ranks=4), peak() - resident.REDUCE_BUCKET)
     kept, h = resident.kept_bytes(CONFIG_120B), resident.first_product_bytes(CONFIG_120B)
-    assert close(peak() - peak(checkpointing=True), 16_384 * (36 * kept - 36 * 5760 - kept))
+    whole = 16_384 * 36 * kept + resident.log_prob_bytes(CONFIG_120B, 16_384)
+    recomputed = 16_384 * (36 * 5760 + kept + h + resident.backward_bytes(CONFIG_120B))
+    assert close(peak() - peak(checkpointing=True), whole - recomputed)
     sizes = resident.Sizes(16_384, 32_768)
     assert close(resident.peak_bytes(CONFIG_120B, sizes, TRAINED_20B, h_kept=True) - peak(), 16_384 * 36 * h)
     assert peak(scored=2**20) - peak() > 0  # a large forward pass alone can be the peak

@@ -24,7 +24,7 @@ LARGEST_TOKENS = 32_768  # of a micro-batch: beyond it dequantising the experts 
 
 def is_resident(args: Namespace) -> bool:
     """Whether the actor keeps its experts in MXFP4."""
-    return getattr(args, "actor", "eager") == "resident"
+    return args.actor == "resident"
 
 
 def actor_bytes(args: Namespace, config: dict) -> float:

@@ -80,12 +80,12 @@ def kept_bytes(config: dict) -> int:
 
 
 def backward_bytes(config: dict) -> int:
-    """Working set of the experts' backward pass of one layer, a token: 2 x k x (H + 2I + 2I + I + H), 161 kB.
+    """Working set of the experts' backward pass of one layer, a token: 2 x k x (I + H + 2I), 92 kB.
 
-    Gathered inputs, h and its gradient, the activation's gradient, and the gradient of the inputs.
+    The activation's gradient, the gathered inputs, and h or its gradient (`rft.actor.experts`).
     """
     hidden, inner = config["hidden_size"], config["intermediate_size"]
-    return 2 * experts_a_token(config) * (hidden + 2 * inner + 2 * inner + inner + hidden)
+    return 2 * experts_a_token(config) * (inner + hidden + 2 * inner)
 
 
 def scored_bytes(config: dict) -> int:
@@ -94,8 +94,11 @@ def scored_bytes(config: dict) -> int:
 
 
 def log_prob_bytes(config: dict, tokens: int) -> int:
-    """A chunk of bf16 and float32 logits, 1,024 x V x (2 + 4), and 4H a token: final states and their gradients."""
-    return min(CHUNK, tokens) * config["vocab_size"] * (2 + 4) + 4 * config["hidden_size"] * tokens
+    """A chunk of float32 logits and their bf16 gradient, 1,024 x V x (4 + 2), and 8H a token.
+
+    The latter: the scored states, the same normed, and their float32 gradient, made in the forward pass.
+    """
+    return min(CHUNK, tokens) * config["vocab_size"] * (4 + 2) + 8 * config["hidden_size"] * tokens
 
 
 def resting_bytes(config: dict, sizes: Sizes, trained: int) -> float:
@@ -115,12 +118,14 @@ def training_bytes(config: dict, tokens: int, checkpointing: bool, h_kept: bool 
     """Activations at the peak of a micro-batch's forward and backward pass.
 
     All layers' kept_bytes, h with them if `h_kept`, and what comes on top: the log-probabilities, or the last layer's
-    backward pass. With whole layers recomputed, one residual of 2H a layer, and one layer's activations and backward.
+    backward pass. With whole layers recomputed, one residual of 2H a layer, and all of one layer, h included.
     """
-    layers, kept = config["num_hidden_layers"], kept_bytes(config) + first_product_bytes(config) * h_kept
+    layers, h = config["num_hidden_layers"], first_product_bytes(config)
     if checkpointing:
         residuals = layers * 2 * config["hidden_size"] * tokens
-        return residuals + max(log_prob_bytes(config, tokens), (kept + backward_bytes(config)) * tokens)
+        layer = kept_bytes(config) + h + backward_bytes(config)
+        return residuals + max(log_prob_bytes(config, tokens), layer * tokens)
+    kept = kept_bytes(config) + h * h_kept
     return layers * kept * tokens + max(log_prob_bytes(config, tokens), backward_bytes(config) * tokens)
 
 
