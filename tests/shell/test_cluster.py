@@ -133,13 +133,14 @@ def test_who_asks_for_the_cpu_gets_its_preset(on):
     assert args.enforce_eager and not args.colocate_all_models and args.actors == 1
 
 
-def model(folder: Path, layers: int, gigabytes: float) -> Path:
-    """A model as far as the arithmetic reads it: gpt-oss-20b's config.json with fewer layers, weights of this size."""
+def model(folder: Path, gigabytes: float) -> Path:
+    """A model as far as the arithmetic reads it: gpt-oss-20b's config.json, weights of this size."""
     folder.mkdir()
     config = {
         "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_local_experts": 32,
-        "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "num_hidden_layers": layers,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "num_hidden_layers": 24,
         "vocab_size": 201088, "max_position_embeddings": 131072, "sliding_window": 128,
+        "quantization_config": {"quant_method": "mxfp4"},
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     with (folder / "model.safetensors").open("wb") as stream:
@@ -148,22 +149,22 @@ def model(folder: Path, layers: int, gigabytes: float) -> Path:
 
 
 def test_the_engine_s_part_of_a_shared_gpu_is_computed(on, tmp_path):
-    """Of weights of 5 GB, 3 GB beside them and a KV cache: an H200 needs a smaller part for the same than an H100."""
-    place = str(model(tmp_path / "model", layers=2, gigabytes=5))
+    """Weights of 13.8 GB, 3 GB beside them and the KV cache of 128 samples: an H200 needs a smaller part for them."""
+    place = str(model(tmp_path / "model", gigabytes=13.8))
     shares = {}
     for card in ("h100", "h200"):
-        done = on(BIG, [card], "--generate_max_len", "512", MODEL=place)
+        done = on(BIG, [card], MODEL=place)
         shares[card] = training(done).vllm_gpu_memory_utilization
         assert done.stderr.count(f"--vllm_gpu_memory_utilization {shares[card]}: ") == 1, done.stderr
-    cache = 128 * (1536 + 128) * 2 * 2 * 512
+    cache = 128 * 12 * (5120 + 128) * 2 * 2 * 512  # every second layer has a window of 128 tokens
     for card, share in shares.items():
-        assert share == int(100 * (5e9 + 3e9 + cache) / (CARDS[card][0] * 2**20)) / 100
+        assert share == int(100 * (13.8e9 + 3e9 + cache) / (CARDS[card][0] * 2**20)) / 100
     given = on(BIG, ["h100"], "--vllm_gpu_memory_utilization", "0.5", MODEL=place)
     assert training(given).vllm_gpu_memory_utilization == 0.5 and "memory_utilization" not in given.stderr
 
 
 def test_a_model_that_does_not_fit_beside_its_engine_is_refused(on, tmp_path):
-    done = on(BIG, ["h100"], MODEL=str(model(tmp_path / "model", layers=2, gigabytes=80)))
+    done = on(BIG, ["h100"], MODEL=str(model(tmp_path / "model", gigabytes=80)))
     assert done.returncode == 1 and not done.stdout
     assert "error: actor and engine do not fit on one GPU\n  found:  " in done.stderr and "repair: " in done.stderr
 

@@ -100,10 +100,9 @@ def gpus(total: float, free: float | None = None) -> list[dict]:
 
 
 def test_tokens_of_a_micro_batch():
-    args = with_values(EIGHT_GPUS, micro_train_tokens=None, micro_rollout_tokens=None, micro_rollout_batch_size=3)
+    args = with_values(EIGHT_GPUS, micro_train_tokens=0, micro_rollout_tokens=0, micro_rollout_batch_size=3)
     assert actor.sizes_of(args)[:2] == (5120, 3 * 5120)
     assert actor.sizes_of(with_values(EIGHT_GPUS))[:2] == (16_384, 32_768)
-    assert actor.sizes_of(with_values(EIGHT_GPUS, micro_train_tokens=100)).tokens == 5120  # one sequence, at least
     assert not actor.sizes_of(args).sharded and actor.sizes_of(with_values(EIGHT_GPUS, shard_experts=True)).sharded
 
 

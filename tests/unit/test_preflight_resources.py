@@ -19,7 +19,7 @@ def test_disk(tmp_path, checkpoint):
     place = f"--pretrain {checkpoint} --save_path {tmp_path}/new/adapter --ckpt_path {tmp_path}/ckpt"
     found = disk.check_disk(options(f"{place} --save_steps 5"), CONFIG_20B, tmp_path / "run", 768, 0)
     assert verdicts(found) <= {GO, WARN} and len(found) == 1 and not (tmp_path / "new").exists()
-    huge = options(f"{place} --lora_rank 0 --save_steps 1 --max_ckpt_num 100")
+    huge = options(f"{place} --actor eager --lora_rank 0 --save_steps 1 --max_ckpt_num 100")
     refused(disk.check_disk(huge, CONFIG_120B, tmp_path / "run", 768, 0), "checkpoints ", "--max_ckpt_num 1")
 
 

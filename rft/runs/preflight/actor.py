@@ -31,10 +31,10 @@ def actor_bytes(args: Namespace, config: dict) -> float:
     """Peak of the actor on one GPU; of the resident one without the experts' first products, kept where they fit."""
     if is_resident(args):
         return resident.peak_bytes(config, sizes_of(args), trained_parameters(args, config))
-    length = longest(args)
-    scores = config["num_attention_heads"] * length**2 * SCORE_BYTES  # of one sequence
-    training = args.micro_train_batch_size * (length * config["vocab_size"] * LOGIT_BYTES + scores)
-    scoring = args.micro_rollout_batch_size * (length * config["vocab_size"] * FORWARD_BYTES + scores)
+    sizes, vocabulary = sizes_of(args), config["vocab_size"]
+    scores = config["num_attention_heads"] * longest(args) * SCORE_BYTES  # a token, of the longest sequences
+    training = sizes.tokens * (vocabulary * LOGIT_BYTES + scores)
+    scoring = sizes.scored * (vocabulary * FORWARD_BYTES + scores)
     return actor_resting_bytes(args, config) + max(training, scoring)
 
 
@@ -61,8 +61,11 @@ def longest(args: Namespace) -> int:
 def sizes_of(args: Namespace) -> resident.Sizes:
     """The options as the resident actor's arithmetic takes them."""
     trained, scored = (
-        max(getattr(args, f"micro_{phase}_tokens", None) or count * longest(args), longest(args))
-        for phase, count in (("train", args.micro_train_batch_size), ("rollout", args.micro_rollout_batch_size))
+        budget or samples * longest(args)
+        for budget, samples in (
+            (getattr(args, "micro_train_tokens", 0), args.micro_train_batch_size),
+            (getattr(args, "micro_rollout_tokens", 0), args.micro_rollout_batch_size),
+        )
     )
     sharded = getattr(args, "shard_experts", False) and args.actors > 1
     return resident.Sizes(trained, scored, args.gradient_checkpointing, args.zero_stage, args.actors, sharded)
@@ -75,7 +78,7 @@ def larger_micro_batch(args: Namespace, config: dict, free: float) -> str:
     small. On an H200 128 samples of 448 tokens trained in 42 s as 16 micro-batches; as 128 they would have taken 240
     (docs/benchmarks.md). The resident one dequantises all experts for each, which 16,384 tokens hide.
     """
-    tokens = getattr(args, "micro_train_tokens", None)
+    tokens = getattr(args, "micro_train_tokens", 0)
     if (args.use_dynamic_batch and not tokens) or (args.own_reference and args.colocate_actor_ref):
         return ""  # the micro-batch is sized otherwise; the reference model takes what is free
     share = args.train_batch_size // ranks(args)
