@@ -8,6 +8,7 @@ Attention scores, which those short sequences hardly show, are added by size.
 
 from argparse import Namespace
 
+from rft.options.batches import longest
 from rft.runs.preflight import resident
 from rft.runs.preflight.batches import ranks
 from rft.runs.preflight.lines import gigabytes
@@ -53,18 +54,13 @@ def with_first_products(args: Namespace, config: dict) -> float:
     return resident.peak_bytes(config, sizes_of(args), trained_parameters(args, config), h_kept=True)
 
 
-def longest(args: Namespace) -> int:
-    """Tokens of the longest sequence."""
-    return args.prompt_max_len + args.generate_max_len
-
-
 def sizes_of(args: Namespace) -> resident.Sizes:
     """The options as the resident actor's arithmetic takes them."""
     trained, scored = (
         budget or samples * longest(args)
         for budget, samples in (
-            (getattr(args, "micro_train_tokens", 0), args.micro_train_batch_size),
-            (getattr(args, "micro_rollout_tokens", 0), args.micro_rollout_batch_size),
+            (args.micro_train_tokens, args.micro_train_batch_size),
+            (args.micro_rollout_tokens, args.micro_rollout_batch_size),
         )
     )
     sharded = getattr(args, "shard_experts", False) and args.actors > 1
@@ -78,12 +74,11 @@ def larger_micro_batch(args: Namespace, config: dict, free: float) -> str:
     small. On an H200 128 samples of 448 tokens trained in 42 s as 16 micro-batches; as 128 they would have taken 240
     (docs/benchmarks.md). The resident one dequantises all experts for each, which 16,384 tokens hide.
     """
-    tokens = getattr(args, "micro_train_tokens", 0)
-    if (args.use_dynamic_batch and not tokens) or (args.own_reference and args.colocate_actor_ref):
-        return ""  # the micro-batch is sized otherwise; the reference model takes what is free
+    if args.own_reference and args.colocate_actor_ref:
+        return ""  # the reference model takes what is free
     share = args.train_batch_size // ranks(args)
-    if tokens:
-        name, now, bound = "micro_train_tokens", tokens, min(LARGEST_TOKENS, share * longest(args))
+    if args.micro_train_tokens:
+        name, now, bound = "micro_train_tokens", args.micro_train_tokens, min(LARGEST_TOKENS, share * longest(args))
         sizes = [now * 2**n for n in range(1, 16) if now * 2**n <= bound]
     else:
         name, now = "micro_train_batch_size", args.micro_train_batch_size
