@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from rft.hooks import trainer_devices
 from rft.hooks.grad_norm import grad_norm
 from rft.hooks.loss import LOG_RATIO_BOUND
 
@@ -27,6 +28,10 @@ class StepMetrics:
         self.log_ratio_raw_max: list[float] = []
         self.grad_norms: list[float] = []
         self.optimizer_steps = 0
+
+    def begin(self) -> None:
+        """Call before the step's first micro-batch: the memory held up to now is the experience's."""
+        trainer_devices.end_phase("experience")
 
     def add(
         self,
@@ -68,15 +73,20 @@ class StepMetrics:
 
     def reduce(self) -> dict[str, float]:
         """Metrics over the tokens of every rank, equal on each of them; the collector is empty afterwards."""
-        mine = ({name: np.concatenate(parts) for name, parts in self.tokens.items()}, self.log_ratio_raw_max)
+        trainer_devices.end_phase("train")
+        mine = (
+            {name: np.concatenate(parts) for name, parts in self.tokens.items()},
+            self.log_ratio_raw_max,
+            trainer_devices.mine(),
+        )
         everyone = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(everyone, mine)
         tokens = {
-            name: np.concatenate([vectors[name] for vectors, _ in everyone if name in vectors])
-            for name in dict.fromkeys(name for vectors, _ in everyone for name in vectors)
+            name: np.concatenate([vectors[name] for vectors, *_ in everyone if name in vectors])
+            for name in dict.fromkeys(name for vectors, *_ in everyone for name in vectors)
         }
-        metrics = token_metrics(tokens)
-        raw = [value for _, values in everyone for value in values]
+        metrics = token_metrics(tokens) | trainer_devices.metrics([device for *_, device in everyone])
+        raw = [value for _, values, _ in everyone for value in values]
         if raw:
             metrics["log_ratio_raw_max"] = max(raw)
         if self.grad_norms:
