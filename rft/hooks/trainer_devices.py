@@ -27,7 +27,7 @@ def mine() -> tuple[str | None, dict[str, float]]:
 
 
 def metrics(ranks: list[tuple[str | None, dict[str, float]]]) -> dict[str, float]:
-    """`trainer_gpus`, `memory_<phase>_gb` (the most), `device_peak_tflops` (the slowest; absent where one is unknown)."""
+    """`trainer_gpus`, `memory_<phase>_gb` (the most), `device_peak_tflops` (the slowest; absent if one is unknown)."""
     devices = [device for device, _ in ranks if device is not None]
     found = {"trainer_gpus": float(len(devices))}
     speeds = [peak_tflops(device) for device in devices]
