@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable
 
 from rft.record.step_phases import PHASES, seconds, shares
+from rft.runs.gpu_processes import ALL, UNKNOWN
 from rft.runs.report import charts
 from rft.runs.report.data import Run, number
 from rft.runs.timeline import merged
@@ -12,7 +13,8 @@ WIDTH, HEIGHT = 720, 150
 BARS = 120  # of one chart; neighbouring steps share one
 COLUMNS = 240  # points of one memory chart
 GAP_SECONDS = 30.0  # between two points: the run was not running
-CLEAR = 0.8  # share of a point's time that a phase must have to be drawn behind it
+CLEAR = 0.75  # share of a point's time that its phase must have, in that share of the points
+ROLES = ("engine", "trainer", "driver", "reference", "other", UNKNOWN, ALL)  # from the bottom to the top, in one colour
 MIB = 1024  # a GiB
 LATER = "the last minutes"
 
@@ -112,7 +114,8 @@ def merge(points: list[dict]) -> dict:
 
 def memory_chart(title: str, points: list[dict], start: float, held: list[dict[str, float]], unit: float) -> dict:
     """The chart of one device: `held` is each point's memory by role, `start` the time that the axis counts from."""
-    roles = list(dict.fromkeys(role for roles in held for role in roles))
+    order = {role: place for place, role in enumerate(ROLES)}
+    roles = sorted({role for roles in held for role in roles}, key=lambda role: (order.get(role, len(order)), role))
     spans = []
     for point, after in zip(points, [*points[1:], None], strict=True):
         end = point["time"] + point["seconds"]
@@ -122,16 +125,17 @@ def memory_chart(title: str, points: list[dict], start: float, held: list[dict[s
     values = [[roles_.get(role, 0.0) / unit for role in roles] for roles_ in held]
     ends = (spans[0][0], max(end for _, end in spans))
     ticks = [(place, f"{charts.text(place)} min") for place in charts.nice_ticks(*ends, 8)]
-    styles = [(role, f"f{place % 6}") for place, role in enumerate(roles)]
-    behind = [phase_of(point) for point in points]
-    return chart(title, spans, values, styles, ends, ticks, behind)
+    styles = [(role, f"f{order.get(role, place) % 6}") for place, role in enumerate(roles)]
+    return chart(title, spans, values, styles, ends, ticks, phases_behind(points))
 
 
-def phase_of(point: dict) -> str | None:
-    """The phase that a point lies in; None outside a step, and where phases are shorter than points."""
-    name = max(point["phases"], key=point["phases"].get, default=None)
-    clear = name in PHASES and point["phases"][name] >= CLEAR * sum(point["phases"].values())
-    return name if clear else None
+def phases_behind(points: list[dict]) -> list[str | None]:
+    """The phase that each point lies in, None outside a step; nothing where phases are shorter than points."""
+    names = [max(point["phases"], key=point["phases"].get, default="") for point in points]
+    clear = [p["phases"].get(name, 0.0) >= CLEAR * p["seconds"] for name, p in zip(names, points, strict=True)]
+    if sum(clear) < CLEAR * len(points):
+        return []
+    return [name if name in PHASES else None for name in names]
 
 
 def chart(
@@ -155,7 +159,8 @@ def chart(
         `title`, `layers` and `behind` (`name`, `style`, SVG `path`), `x_ticks`, `y_ticks`, `most`.
     """
     totals = [sum(column) for column in values]
-    top = max(totals, default=0.0) * 1.05 or 1.0
+    behind = list(behind)
+    top = max(totals, default=0.0) * (1.2 if behind else 1.05) or 1.0
     first, last = ends
     wide, high = WIDTH - charts.LEFT - charts.RIGHT, HEIGHT - charts.TOP - charts.BOTTOM
 
