@@ -15,14 +15,14 @@ def time_name(phase: str) -> str:
 
 
 def seconds(record: dict) -> dict[str, float]:
-    """Seconds by phase of one step, in the order of `PHASES`, those that it logged; {} for a step without a duration.
+    """Seconds by phase of one step, in the order of `PHASES`, those that it logged; {} without any, or without a total.
 
     Older lines have neither `evaluation` nor `checkpoint`.
     """
     step = _number(record.get(time_name("step")))
-    if step is None:
-        return {}
     found = {name: value for name in PHASES if (value := _number(record.get(time_name(name)))) is not None}
+    if step is None or not found:
+        return {}
     return found | {OTHER: max(0.0, step - sum(found.get(name, 0.0) for name in WITHIN))}
 
 

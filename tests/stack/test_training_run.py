@@ -91,12 +91,29 @@ def test_result_states_before_after_seconds_memory_and_fingerprints(run_dir):
     assert result["steps"] == STEPS
     assert {"set-up", "warm start", "grpo"} <= set(result["seconds"])
     assert 1 < result["peak_gb"] < 12
+    assert result["tokens_per_second_step_median"] > 0 and result["model_flops_utilization_median"] is None
+    assert sum(result["step_shares"].values()) == pytest.approx(1)
     assert all(len(tree_id) == 16 for tree_id in result["tree_id"].values())
     assert (run_dir / "curves.png").stat().st_size > 10_000
     assert "before" in (run_dir / "evals.html").read_text()
     manifest = json.loads((run_dir / "run.json").read_text())
     assert manifest["tree_id"] == result["tree_id"]
     assert {Path(place).name for place in manifest["inputs"]} == {"model", "data"}
+
+
+def test_memory_of_each_process_is_measured_over_the_run_and_drawn(run_dir):
+    timeline = json.loads((run_dir / "memory_timeline.json").read_text())
+    assert 0 < len(timeline["whole"]) <= 1000
+    assert {role for point in timeline["whole"] for role in point["host_gb"]} >= {"trainer", "engine", "driver"}
+    assert all(point["gpu_mib"] == {} for point in timeline["whole"])  # the CPU stack
+    phases = {name for point in timeline["whole"] for name in point["phases"]}
+    assert "" in phases and phases & {"rollout", "experience", "train", "sync", "evaluation"}
+    assert phases <= {"", "rollout", "experience", "train", "sync", "evaluation", "checkpoint"}
+    result = json.loads((run_dir / "result.json").read_text())
+    assert max(sum(held["host_gb"].values()) for held in timeline["peaks"].values()) >= result["peak_gb"] - 0.1
+    assert not (run_dir / "phase").exists()
+    page = (run_dir / "report.html").read_text()
+    assert 'aria-label="host, GB"' in page and 'aria-label="seconds of a step"' in page
 
 
 def test_nothing_listens_beyond_the_loopback(run_dir):

@@ -137,7 +137,7 @@ def test_shares_of_phases():
     assert list(found) == [name for name in step_phases.PHASES if name in found]
     old = {"global_step": 1, "time_step_seconds": 8.0, "time_train_seconds": 6.0}
     assert step_phases.shares([old]) == {"train": 0.75, "other": 0.25}
-    assert step_phases.shares([]) == step_phases.shares([{"reward": 1.0}]) == {}
+    assert step_phases.shares([]) == step_phases.shares([{"time_step_seconds": 1.0}]) == {}
     for odd in (None, "12", True, math.inf, -1, []):
-        assert step_phases.seconds({"time_step_seconds": odd}) == {}
-        assert step_phases.seconds({"time_step_seconds": 2.0, "time_train_seconds": odd}) == {"other": 2.0}
+        assert step_phases.seconds({"time_step_seconds": odd, "time_train_seconds": 1.0}) == {}
+        assert step_phases.seconds({"time_step_seconds": 2.0, "time_train_seconds": odd}) == {}
