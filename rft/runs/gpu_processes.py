@@ -15,7 +15,8 @@ ROLES = {  # part of a command line -> role
     "ReferenceModelActor": "reference",
     "VLLM::": "engine",
     "LLMRayActor": "engine",
-    "PPOTrainer": "driver",
+    "PPOTrainer": "controller",
+    "train_ppo_ray": "driver",
 }
 OTHER = "other"  # processes of the run that are none of these
 UNKNOWN = "unknown"  # on a GPU: another run's, or one that a container shows by the host's id
@@ -44,7 +45,7 @@ def command_of(pid: int) -> str:
 
 
 def role_of(pid: int) -> str:
-    """What a process of the run does: trainer, reference, engine, driver, other."""
+    """What a process of the run does: trainer, reference, engine, controller, driver, other."""
     command = command_of(pid)
     return next((role for part, role in ROLES.items() if part in command), OTHER)
 

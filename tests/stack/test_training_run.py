@@ -104,7 +104,12 @@ def test_result_states_before_after_seconds_memory_and_fingerprints(run_dir):
 def test_memory_of_each_process_is_measured_over_the_run_and_drawn(run_dir):
     timeline = json.loads((run_dir / "memory_timeline.json").read_text())
     assert 0 < len(timeline["whole"]) <= 1000
-    assert {role for point in timeline["whole"] for role in point["host_gb"]} >= {"trainer", "engine", "driver"}
+    assert {role for point in timeline["whole"] for role in point["host_gb"]} >= {
+        "trainer",
+        "engine",
+        "controller",
+        "driver",
+    }
     assert all(point["gpu_mib"] == {} for point in timeline["whole"])  # the CPU stack
     phases = {name for point in timeline["whole"] for name in point["phases"]}
     assert "" in phases and phases & {"rollout", "experience", "train", "sync", "evaluation"}

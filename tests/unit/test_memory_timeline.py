@@ -149,7 +149,7 @@ def test_the_meter_writes_what_a_run_holds(tmp_path, monkeypatch):
             process.kill()
             process.wait()
     found = json.loads((run / TIMELINE_FILE).read_text())
-    assert "driver" in found["whole"][-1]["host_gb"] and set(found["peaks"]) == {"", "rollout"}
+    assert "controller" in found["whole"][-1]["host_gb"] and set(found["peaks"]) == {"", "rollout"}
     assert found["whole"][-1]["gpu_mib"] == {}
     assert json.loads((run / MEMORY_FILE).read_text())["peak_gb"] > 0.001
     assert not (run / PHASE_FILE).exists()

@@ -14,7 +14,8 @@ BARS = 120  # of one chart; neighbouring steps share one
 COLUMNS = 240  # points of one memory chart
 GAP_SECONDS = 30.0  # between two points: the run was not running
 CLEAR = 0.75  # share of a point's time that its phase must have, in that share of the points
-ROLES = ("engine", "trainer", "driver", "reference", "other", UNKNOWN, ALL)  # from the bottom to the top, in one colour
+# From the bottom to the top, each in its colour.
+ROLES = ("engine", "trainer", "controller", "driver", "other", UNKNOWN, ALL, "reference")
 MIB = 1024  # a GiB
 LATER = "the last minutes"
 
