@@ -3,6 +3,7 @@
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRMSNorm
 
 from rft.actor.load import load_resident
 from rft.actor.packed import pack
@@ -21,10 +22,27 @@ def with_adapter(model: torch.nn.Module) -> torch.nn.Module:
     lora_exact.install(model)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
+        for _, parameter in sorted(model.named_parameters()):
             if parameter.requires_grad:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
     return model
+
+
+class ExactNorm(GptOssRMSNorm):
+    """transformers' norm rounds to float32, whatever the model's dtype."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        scale = (exact.pow(2).mean(-1, keepdim=True) + self.variance_epsilon).rsqrt()
+        return (self.weight * exact * scale).to(x.dtype)
+
+
+def transformers_model(place, dtype: torch.dtype) -> torch.nn.Module:
+    model = load_dequantized(place, dtype)
+    for module in model.modules():
+        if type(module) is GptOssRMSNorm:
+            module.__class__ = ExactNorm
+    return with_adapter(model)
 
 
 def sequences() -> list[torch.Tensor]:
@@ -35,7 +53,7 @@ def sequences() -> list[torch.Tensor]:
 def scored(lengths: list[int]) -> torch.Tensor:
     """Places whose next token belongs to the same sequence."""
     ends = torch.tensor(lengths).cumsum(0)
-    return torch.tensor([i for i in range(sum(lengths)) if i + 1 not in ends])
+    return torch.tensor([i for i in range(sum(lengths)) if i + 1 not in ends], dtype=torch.int64)
 
 
 def resident_log_probs(model, parts: list[torch.Tensor], **options) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -77,7 +95,7 @@ def uneven(tmp_path_factory):
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probabilities_and_gradients_are_transformers(which, dtype, temperature, request):
     place, parts = request.getfixturevalue(which), sequences()
-    theirs = with_adapter(load_dequantized(place, dtype))
+    theirs = transformers_model(place, dtype)
     ours = with_adapter(load_resident(str(place), "cpu", dtype))
     wanted, entropy = eager_log_probs(theirs, parts, temperature)
     found, own_entropy = resident_log_probs(ours, parts, temperature=temperature, entropy="gradient")
