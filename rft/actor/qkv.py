@@ -49,11 +49,11 @@ def rotated_qkv(
 def exact_operands(layers: tuple[torch.nn.Module, ...]) -> list[Operands] | None:
     """What `rotated_qkv` needs of each layer, from its `operands()`; None unless every layer has it.
 
-    A layer has none without an adapter that rounds once, with its adapter off, or while ZeRO-3 has its weight
-    elsewhere: then the layer's own forward pass is called.
+    A layer has none without an adapter that rounds once, or with its adapter off. ZeRO-3 gathers parameters (each has a
+    `ds_id`) for a layer's own forward pass, so that has to be called.
     """
     found = [layer.operands() if hasattr(layer, "operands") else None for layer in layers]
-    return found if all(each is not None and each[0].numel() for each in found) else None
+    return found if all(each is not None and not hasattr(each[0], "ds_id") for each in found) else None
 
 
 class _RotatedQkv(torch.autograd.Function):

@@ -13,6 +13,7 @@ import ray
 import torch
 from peft import PeftModel
 
+from rft.hooks import trainer_devices
 from rft.hooks.kept_share import probed
 from rft.hooks.lora_exact import ExactLinear, trainer_kept_share
 from rft.hooks.lora_manifest import PEFT_PREFIX, build_manifest
@@ -103,6 +104,7 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list, serving: str) ->
         if kept is not None:
             metrics["adapter_output_kept_share"] = kept
     torch.distributed.barrier()
+    trainer_devices.end_phase(None)
     return metrics
 
 

@@ -3,6 +3,7 @@
 import argparse
 
 from rft.options import actor, remote_code
+from rft.options import batches as batches  # the trainer's main settles them
 from rft.options.refusals import hub_config, refuse, require_sinks
 from rft.options.unknown import explain
 
@@ -14,7 +15,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     """
     parser.allow_abbrev = False
     parser.error = lambda message: parser.exit(2, f"error: {explain(parser, message)}\n")
-    parser.set_defaults(vllm_is_truncated_threshold=None)  # upstream's pair, refused where it is given
+    # What upstream gives a value to and we refuse where it is given.
+    parser.set_defaults(vllm_is_truncated_threshold=None, train_max_tokens_per_gpu=None)
     group = parser.add_argument_group("rft")
     group.add_argument(
         "--actor",
@@ -41,6 +43,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["micro_batch", "batch"],
         default="micro_batch",
         help="batch: mean over all action tokens of an optimizer step, whatever the split into micro-batches (#1249)",
+    )
+    group.add_argument(
+        "--micro_train_tokens",
+        type=int,
+        default=0,
+        help="tokens of a micro-batch of training, instead of a number of samples (--micro_train_batch_size, which "
+        "then does not count); 0 (default): off (docs/loss.md)",
+    )
+    group.add_argument(
+        "--micro_rollout_tokens",
+        type=int,
+        default=0,
+        help="the same for the log-probabilities before an update (--micro_rollout_batch_size); 0 (default): as "
+        "--micro_train_tokens",
     )
     group.add_argument(
         "--vllm_is_bounds",

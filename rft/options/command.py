@@ -161,8 +161,9 @@ def settle(args: argparse.Namespace) -> argparse.Namespace:
         args.critic_pretrain = None
     elif args.critic_pretrain is None:
         args.critic_pretrain = args.pretrain if args.remote_rm_url else args.reward_pretrain
-    if args.ring_attn_size > 1 or args.use_dynamic_batch:
+    if args.ring_attn_size > 1:
         args.packing_samples = True
+    options.batches.settle(args)
     if args.packing_samples and "flash_attention" not in args.attn_implementation:
         args.attn_implementation = "flash_attention_2"
     choose(args, read_config(args.pretrain))

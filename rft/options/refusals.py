@@ -5,7 +5,7 @@ Standard library only, but for models of the hub, which only the trainer looks u
 
 from argparse import Namespace
 
-from rft.options import actor, loss, remote_code
+from rft.options import actor, batches, loss, remote_code
 from rft.record.eval_names import dataset_names
 from rft.rules.judge import chosen
 
@@ -110,8 +110,8 @@ def require_sinks(args: Namespace, kind: str | None) -> None:
             "gpt-oss cannot be trained like this: the attention would leave out its sinks\n"
             f"  found:  --attn_implementation {args.attn_implementation}, packing_samples {args.packing_samples}\n"
             "  wanted: an attention with sinks, no packing\n"
-            "  repair: --attn_implementation eager, without --packing_samples, --use_dynamic_batch and "
-            "--ring_attn_size, which need packing"
+            "  repair: --attn_implementation eager, without --packing_samples and --ring_attn_size, "
+            "which needs it"
         )
 
 
@@ -129,13 +129,14 @@ def require_names_of_sets(args: Namespace) -> None:
 
 REFUSALS = (
     remote_code.refuse,
+    batches.require_own_names,
     actor.require_resident,
     require_correction_when_asynchronous,
     require_no_average_of_adapters,
     require_servable_targets,
     loss.require_on_policy,
-    loss.require_static_batches,
     loss.require_sound_loss,
+    batches.require_sound_budget,
     require_sound_attention,
     require_stoppable,
     require_names_of_sets,
