@@ -94,6 +94,8 @@ def test_kernel_adds_sinks(tokens, heads, dim, size):
     out, lse, sinks = drawn(tokens, heads, dim), drawn(heads, tokens, seed=1), (size + drawn(heads)).to(torch.bfloat16)
     wanted = torch.logaddexp(lse.double(), sinks.double()[:, None])
     scaled = out.double() * (lse.double() - wanted).exp().T[..., None]
-    add_sinks(out, lse, sinks)
-    torch.testing.assert_close(lse.double(), wanted, rtol=1e-6, atol=1e-6)
+    without = lse.clone()
+    found = add_sinks(out, lse, sinks)
+    assert torch.equal(lse, without)  # several warps read it
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(out.double(), scaled, rtol=1e-5, atol=1e-30)
