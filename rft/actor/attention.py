@@ -120,7 +120,7 @@ def _same_bits(wanted: bool) -> Iterator[None]:
 
 
 def add_sinks(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor) -> torch.Tensor:
-    """Make the output of a softmax, in place, and its log-sum-exp, returned, those of a softmax with sinks, in one pass.
+    """Make a softmax's output, in place, and its log-sum-exp, returned, those of a softmax with sinks, in one pass.
 
     The log-sum-exp is not written in place: several warps of a program read each value, and one that comes late would
     read what another has written.
