@@ -1,9 +1,12 @@
 """The options that the patches add to `openrlhf.cli.train_ppo_ray`, and what the patched trainer refuses."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rft.options import remote_code
 from rft.options.refusals import hub_model_type, model_type, refuse, require_sinks
+from rft.options.settled import settle
 from rft.options.unknown import explain
 
 
@@ -90,11 +93,28 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Exit with one message where the options ask for something unsound: `refuse`, as in preflight and launcher."""
+    """Exit with one message where the options ask for something unsound: `refuse`, as in preflight and launcher.
+
+    Args:
+        args: as they are parsed, before the trainer's main asserts anything; `stop_rules` is settled.
+    """
     remote_code.settle(args.trust_remote_code)
-    try:
-        refuse(args)
-        if model_type(args.pretrain) is None:  # no directory: a name of the hub, which transformers knows how to find
+    settled = settle(argparse.Namespace(**vars(args)))
+    args.stop_rules = settled.stop_rules
+    with _one_message():
+        refuse(settled)
+
+
+def check_hub_model(args: argparse.Namespace) -> None:
+    """What `check` knows of a checkpoint directory, of a model of the hub, which transformers knows how to find."""
+    if model_type(args.pretrain) is None:
+        with _one_message():
             require_sinks(args, hub_model_type(args.pretrain))
+
+
+@contextmanager
+def _one_message() -> Iterator[None]:
+    try:
+        yield
     except ValueError as refusal:
         raise SystemExit(f"error: {refusal}") from None

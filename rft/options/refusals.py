@@ -8,6 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from rft.options import loss, remote_code
+from rft.options.assertions import require_what_upstream_asserts
 from rft.record.eval_names import dataset_names
 from rft.rules.judge import chosen
 
@@ -70,15 +71,13 @@ def require_servable_targets(args: Namespace) -> None:
 
 
 def require_stoppable(args: Namespace) -> None:
-    """Check `--stop_rules`; with asynchronous training the default becomes `off`.
+    """Check `--stop_rules`; with asynchronous training the default is `off` (`rft.options.settled`).
 
     Raises:
         ValueError: an unknown rule; or rules for asynchronous training, whose sampler would wait forever for a
             trainer that has stopped.
     """
     chosen(args.stop_rules)
-    if args.async_train and args.stop_rules == "default":
-        args.stop_rules = "off"
     if args.async_train and args.stop_rules != "off":
         raise ValueError(
             "asynchronous training cannot be stopped between two steps\n"
@@ -148,6 +147,7 @@ REFUSALS = (
     require_sound_attention,
     require_stoppable,
     require_names_of_sets,
+    require_what_upstream_asserts,
 )
 
 
@@ -155,7 +155,7 @@ def refuse(args: Namespace) -> None:
     """Everything that the trainer refuses to train with, the same for preflight and launcher.
 
     Args:
-        args: options as the trainer's main has settled them (`rft.options.command.settle`).
+        args: options settled (`rft.options.settled.settle`).
 
     Raises:
         ValueError: the first of `REFUSALS` that applies.
