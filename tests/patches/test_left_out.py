@@ -26,6 +26,7 @@ UPSTREAM_DIES = {
     "mxfp4-actor-load.patch": "AttributeError: 'NoneType' object has no attribute 'to_dict'",
     "numeric-extra-logs.patch": "ValueError: too many dimensions 'str'",
     "zero-learning-rate.patch": "ZeroDivisionError: float division by zero",
+    "full-sync-without-nccl.patch": "ValueError: Expected a cuda device, but got: cpu",
     "cpu-seeded-requests.patch": "RuntimeError: CPU Generator does not use offset",
 }
 # Left out together, for one start of an engine or of two ranks: none of them has to do with what another's probe looks
