@@ -49,8 +49,8 @@ WITHOUT_ENGINE = (
     "tests/stack/test_spikes.py",
     "tests/stack/test_zero3_load.py",
     "tests/stack/test_engine.py::test_weight_that_comes_as_bytes_is_loaded_and_sharded",
-    "tests/stack/test_lora_sync.py::test_served_weights_are_the_merged_weights_bit_for_bit",
-    "tests/stack/test_ray_watch.py::test_engine_reports_the_death_of_its_core",
+    "tests/stack/test_engine.py::test_served_weights_are_the_merged_weights_bit_for_bit",
+    "tests/stack/test_rollouts.py::test_engine_reports_the_death_of_its_core",
     "tests/stack/test_training_run.py::test_adapters_are_served_exactly",
 )
 
