@@ -2,9 +2,10 @@
 
     .venv/bin/python -m benchmarks.whole_loop --out DIR [--work DIR] [OPENRLHF OPTION …]
 
-One H200: a random MXFP4 checkpoint of gpt-oss-20b's shape, everything colocated, MXFP4 kept in the engine, LoRA r=32.
-Fits in ten minutes: at `--budget-seconds` the run is stopped, and keeps what it measured. `--shape tiny` runs the
-same on a CPU. The results are written after every training step.
+One GPU: a random MXFP4 checkpoint of gpt-oss-20b's shape, everything colocated, MXFP4 kept in engine and actor, LoRA
+r=32. `--actor eager` measures transformers' bf16 model instead, recomputed layer by layer under ZeRO-3. Fits in ten
+minutes: at `--budget-seconds` the run is stopped, and keeps what it measured. `--shape tiny` runs the same on a CPU.
+The results are written after every training step.
 """
 
 import argparse
@@ -27,16 +28,20 @@ from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
 
 NAME = "whole_loop"
-SIZES = {  # prompts, samples a prompt, tokens of a prompt, tokens of a response, sequences a micro-batch
-    "20b": {"prompts": 16, "samples": 4, "prompt_tokens": 64, "response_tokens": 1024, "micro_batch": 2},
-    "tiny": {"prompts": 4, "samples": 4, "prompt_tokens": 8, "response_tokens": 24, "micro_batch": 4},
+SIZES = {  # prompts, samples a prompt, tokens of a prompt, tokens of a response
+    "20b": {"prompts": 16, "samples": 4, "prompt_tokens": 64, "response_tokens": 1024},
+    "tiny": {"prompts": 4, "samples": 4, "prompt_tokens": 8, "response_tokens": 24},
 }
+MICRO_BATCH = {"resident": 8, "eager": 2}  # sequences; of transformers' model no more fit beside an engine
+RECOMPUTED = "--gradient_checkpointing --gradient_checkpointing_use_reentrant"  # the other kind fails under ZeRO-3
+ACTORS = {"resident": "--zero_stage 2", "eager": f"--zero_stage 3 --attn_implementation eager {RECOMPUTED}"}
 POLL_SECONDS = 0.5
+MEASURED = ("time_", "tokens_", "tflops_", "model_flops_", "memory_", "sync_", "mismatch_")  # metrics of the page
 
 
-def command(model: Path, prompts: Path, work: Path, size: dict, extra: list[str]) -> list[str]:
+def command(model: Path, prompts: Path, work: Path, size: dict, actor: str, extra: list[str]) -> list[str]:
     """The training command; `extra` options come last and win."""
-    batch, micro = str(size["prompts"] * size["samples"]), str(size["micro_batch"])
+    batch, micro = size["prompts"] * size["samples"], MICRO_BATCH[actor]
     options = {
         "--pretrain": model,
         "--prompt_data": prompts,
@@ -53,9 +58,8 @@ def command(model: Path, prompts: Path, work: Path, size: dict, extra: list[str]
         "--prompt_max_len": size["prompt_tokens"],
         "--generate_max_len": size["response_tokens"],
         "--actor_learning_rate": 1e-4,
-        "--zero_stage": 3,
+        "--actor": actor,
         "--param_dtype": "bf16",
-        "--attn_implementation": "eager",
         "--lora_rank": 32,
         "--lora_alpha": 64,
         "--actor_num_nodes": 1,
@@ -66,8 +70,7 @@ def command(model: Path, prompts: Path, work: Path, size: dict, extra: list[str]
         "--save_path": work / "adapter",
         "--ckpt_path": work / "checkpoints",
     }
-    flags = ["--apply_chat_template", "--colocate_all_models", "--gradient_checkpointing", "--disable_ds_ckpt"]
-    flags += ["--gradient_checkpointing_use_reentrant"]  # the other kind fails under ZeRO-3
+    flags = ["--apply_chat_template", "--colocate_all_models", "--disable_ds_ckpt", *ACTORS[actor].split()]
     flags += [] if torch.cuda.is_available() else ["--enforce_eager"]
     words = [
         sys.executable,
@@ -110,18 +113,6 @@ def run(words: list[str], logfile: Path, deadline: float, on_step: Callable[[dic
     return "by itself" if ended_itself else "stopped at --budget-seconds"
 
 
-def throughput(record: dict, size: dict) -> dict[str, float]:
-    """Tokens a second of one step: generated ones over the rollout's time, all over the step's and training's."""
-    sequences = size["prompts"] * size["samples"]
-    generated, total = (sequences * record[name] for name in ("response_length", "total_length"))
-    step = record.get("time_step_seconds") or record["seconds_since_last_step"]
-    rates = {"tokens_per_second_step": total / step}
-    for phase, tokens in (("rollout", generated), ("experience", total), ("train", total)):
-        if record.get(f"time_{phase}_seconds"):
-            rates[f"tokens_per_second_{phase}"] = tokens / record[f"time_{phase}_seconds"]
-    return rates
-
-
 def body(record: dict) -> str:
     """The markdown below the header."""
     loop = record["parts"].get("loop", {})
@@ -131,7 +122,7 @@ def body(record: dict) -> str:
     settings = ", ".join(f"{key} {value}" for key, value in record["settings"].items())
     rows = []
     for name in steps[0]:
-        timed = name.startswith(("time_", "tokens_", "sync_", "mismatch_")) or name == "seconds_since_last_step"
+        timed = name.startswith(MEASURED) or name == "seconds_since_last_step"
         later = [step[name] for step in steps[1:] if step.get(name) is not None]
         if timed or name in ("reward", "group_reward_std", "response_length", "ppo_kl", "ppo_clip_ratio", "grad_norm"):
             rows.append((f"`{name}`", steps[0][name], statistics.median(later) if later else None))
@@ -149,11 +140,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--work", type=Path, default=Path("/tmp/rft-bench"), help="folder of checkpoints")
     parser.add_argument("--shape", choices=[s for s in SHAPES if s in SIZES], default="20b")
+    parser.add_argument("--actor", choices=list(ACTORS), default="resident")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--budget-seconds", type=float, default=560, help="from the start of this command")
     args, extra = parser.parse_known_args()
     size, out, work = SIZES[args.shape], args.out.resolve(), args.work.resolve()
-    record = report.describe() | {"settings": {"shape": args.shape, **size, "lora_rank": 32, "options": extra}}
+    record = report.describe() | {
+        "settings": {"shape": args.shape, "actor": args.actor, **size, "lora_rank": 32, "options": extra}
+    }
 
     def publish() -> None:
         report.save(out, NAME, record, body(record))
@@ -175,7 +169,7 @@ def main() -> int:
         def on_step(step: dict) -> None:
             now = time.monotonic()
             step["seconds_since_last_step"], last[0] = now - last[0], now
-            found["steps"].append(step | throughput(step, size))
+            found["steps"].append(step)
             found["peak_mib"] = dict(meter.peaks)
             publish()
             log(f"step {step['global_step']} after {step['seconds_since_last_step']:.1f} s")
@@ -184,7 +178,7 @@ def main() -> int:
         os.environ["METRICS_LOG_DIR"] = str(run_dir / "metrics")  # before Ray starts: its workers inherit it
         with ray_head(run_dir) as address:
             os.environ["RAY_ADDRESS"] = address
-            words = found["command"] = command(model, prompts, run_dir, size, extra)
+            words = found["command"] = command(model, prompts, run_dir, size, args.actor, extra)
             logfile = out / f"{NAME}.log"
             deadline = report.START + args.budget_seconds
             try:

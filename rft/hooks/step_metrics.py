@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from rft.hooks import trainer_devices
 from rft.hooks.grad_norm import grad_norm
 from rft.hooks.loss import LOG_RATIO_BOUND
 
@@ -19,14 +20,23 @@ if TYPE_CHECKING:
     from openrlhf.trainer.ppo_utils.experience_maker import Experience
 
 
+# What OpenRLHF reports of a micro-batch and is a mean over its action tokens; all else is one over its samples.
+TOKEN_MEANS = ("policy_loss", "entropy_loss", "ppo_kl", "ppo_clip_ratio", "vllm_kl", "kl", "logprobs_diff")
+
+
 class StepMetrics:
     """Collects one rank's training step, micro-batch by micro-batch; `reduce` empties it."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, list[np.ndarray]] = {}
+        self.sums: dict[str, list[float]] = {}  # of OpenRLHF's own numbers: weighted sum, weight
         self.log_ratio_raw_max: list[float] = []
         self.grad_norms: list[float] = []
         self.optimizer_steps = 0
+
+    def begin(self) -> None:
+        """Call before the step's first micro-batch: the memory held up to now is the experience's."""
+        trainer_devices.end_phase("experience")
 
     def add(
         self,
@@ -61,22 +71,32 @@ class StepMetrics:
         if loss_fn.log_ratio_raw_max is not None:
             self.log_ratio_raw_max.append(loss_fn.log_ratio_raw_max)
 
+    def add_status(self, status: dict[str, float], experience: "Experience", loss_fn: "PolicyLoss") -> None:
+        """Keep what OpenRLHF reports of a micro-batch, see `status_sums`."""
+        for name, (value, weight) in status_sums(status, experience, loss_fn.token_level_loss).items():
+            kept = self.sums.setdefault(name, [0.0, 0.0])
+            kept[0] += value
+            kept[1] += weight
+
     def add_grad_norm(self, engine: "DeepSpeedEngine") -> None:
         """Keep the gradient's norm before clipping, if `engine` has made an optimizer step since `add`."""
         if engine.global_steps > self.optimizer_steps:
             self.grad_norms.append(grad_norm(engine))
 
     def reduce(self) -> dict[str, float]:
-        """Metrics over the tokens of every rank, equal on each of them; the collector is empty afterwards."""
-        mine = ({name: np.concatenate(parts) for name, parts in self.tokens.items()}, self.log_ratio_raw_max)
+        """Metrics over the tokens and samples of every rank, equal on each; the collector is empty afterwards."""
+        trainer_devices.end_phase("train")
+        tokens = {name: np.concatenate(parts) for name, parts in self.tokens.items()}
+        mine = tokens, self.log_ratio_raw_max, self.sums, trainer_devices.mine()
         everyone = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(everyone, mine)
         tokens = {
-            name: np.concatenate([vectors[name] for vectors, _ in everyone if name in vectors])
-            for name in dict.fromkeys(name for vectors, _ in everyone for name in vectors)
+            name: np.concatenate([vectors[name] for vectors, *_ in everyone if name in vectors])
+            for name in dict.fromkeys(name for vectors, *_ in everyone for name in vectors)
         }
-        metrics = token_metrics(tokens)
-        raw = [value for _, values in everyone for value in values]
+        metrics = means([sums for _, _, sums, _ in everyone]) | token_metrics(tokens)
+        metrics |= trainer_devices.metrics([device for *_, device in everyone])
+        raw = [value for _, values, *_ in everyone for value in values]
         if raw:
             metrics["log_ratio_raw_max"] = max(raw)
         if self.grad_norms:
@@ -87,6 +107,40 @@ class StepMetrics:
 
     def _keep(self, name: str, values: torch.Tensor, mask: torch.Tensor) -> None:
         self.tokens.setdefault(name, []).append(values.detach()[mask].float().cpu().numpy())
+
+
+def status_sums(
+    status: dict[str, float], experience: "Experience", token_level_loss: bool
+) -> dict[str, tuple[float, float]]:
+    """(weighted sum, weight) of each number of a micro-batch; sums of both are divided once, over all of a step.
+
+    A mean of means of micro-batches would weigh a token, or a sample, by the others of its micro-batch.
+
+    Args:
+        status: what `ActorPPOTrainer.training_step` returns: means over the micro-batch, by name.
+        experience: with `action_mask` (batch, actions) and `info`, of a number or a tensor a sample, or a mean over the
+            micro-batch's action tokens.
+        token_level_loss: whether the policy loss is a mean over tokens; gspo's is one over responses.
+    """
+    tokens = experience.action_mask.sum(-1).double().cpu()
+    ones = torch.ones_like(tokens)
+    by_response = set() if token_level_loss else {"policy_loss"}
+    found = {}
+    for name, mean in status.items():
+        values = torch.as_tensor(experience.info.get(name, mean), dtype=torch.float64).cpu()
+        weight = tokens if name in TOKEN_MEANS and name not in by_response else ones
+        # A sample without action tokens has the mean 0 / 0, and weighs nothing.
+        terms = torch.where(weight > 0, values * weight, 0.0) if values.ndim else values * weight.sum()
+        found[name] = (terms.sum().item(), weight.sum().item())
+    return found
+
+
+def means(sums: list[dict[str, list[float]]]) -> dict[str, float]:
+    """Means of what ranks have summed up, each a dict of (weighted sum, weight); without what nothing weighs."""
+    totals = {
+        name: [sum(part[name][i] for part in sums if name in part) for i in (0, 1)] for part in sums for name in part
+    }
+    return {name: value / weight for name, (value, weight) in totals.items() if weight}
 
 
 def token_metrics(tokens: dict[str, np.ndarray]) -> dict[str, float]:

@@ -4,8 +4,9 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rft.options import remote_code
-from rft.options.refusals import hub_model_type, model_type, refuse, require_sinks
+from rft.options import actor, remote_code
+from rft.options import batches as batches  # the trainer's main settles them
+from rft.options.refusals import hub_config, refuse, require_sinks
 from rft.options.settled import settle
 from rft.options.unknown import explain
 
@@ -17,8 +18,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     """
     parser.allow_abbrev = False
     parser.error = lambda message: parser.exit(2, f"error: {explain(parser, message)}\n")
-    parser.set_defaults(vllm_is_truncated_threshold=None)  # upstream's pair, refused where it is given
+    # What upstream gives a value to and we refuse where it is given.
+    parser.set_defaults(vllm_is_truncated_threshold=None, train_max_tokens_per_gpu=None)
     group = parser.add_argument_group("rft")
+    group.add_argument(
+        "--actor",
+        choices=["resident", "eager"],
+        help="resident (default for gpt-oss in MXFP4): experts stay packed on the GPU, sequences are packed without "
+        "padding, only adapters of the attention are trained (docs/actor.md); eager: transformers' own model in bf16",
+    )
+    group.add_argument(
+        "--shard_experts",
+        type=int,
+        default=1,
+        help="ranks that split the resident actor's packed experts and gather a layer at a time: for 120b on GPUs of "
+        "80 GB; a divisor of the number of actor ranks and of experts",
+    )
     group.add_argument("--offload", action="store_true", help="keep ZeRO-3's parameter partitions in host memory")
     group.add_argument(
         "--on_policy_ratio_one",
@@ -31,6 +46,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["micro_batch", "batch"],
         default="micro_batch",
         help="batch: mean over all action tokens of an optimizer step, whatever the split into micro-batches (#1249)",
+    )
+    group.add_argument(
+        "--micro_train_tokens",
+        type=int,
+        default=0,
+        help="tokens of a micro-batch of training, instead of a number of samples (--micro_train_batch_size, which "
+        "then does not count); 0 (default): off (docs/loss.md)",
+    )
+    group.add_argument(
+        "--micro_rollout_tokens",
+        type=int,
+        default=0,
+        help="the same for the log-probabilities before an update (--micro_rollout_batch_size); 0 (default): as "
+        "--micro_train_tokens",
     )
     group.add_argument(
         "--vllm_is_bounds",
@@ -103,13 +132,18 @@ def check(args: argparse.Namespace) -> None:
     args.stop_rules = settled.stop_rules
     with _one_message():
         refuse(settled)
+    if actor.read_config(args.pretrain):
+        args.actor = settled.actor
 
 
 def check_hub_model(args: argparse.Namespace) -> None:
     """What `check` knows of a checkpoint directory, of a model of the hub, which transformers knows how to find."""
-    if model_type(args.pretrain) is None:
+    if not actor.read_config(args.pretrain):
         with _one_message():
-            require_sinks(args, hub_model_type(args.pretrain))
+            config = hub_config(args.pretrain)
+            actor.choose(args, config)
+            actor.require_resident(args)
+            require_sinks(args, config.get("model_type"))
 
 
 @contextmanager

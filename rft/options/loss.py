@@ -24,12 +24,11 @@ def require_sound_loss(args: Namespace) -> None:
 
     Raises:
         ValueError: a correction whose name, bounds or loss type do not fit; a group of one; batch normalisation of a
-            loss that is no mean over tokens; dynamic batches whose gradients DeepSpeed would not add up.
+            loss that is no mean over tokens.
     """
     require_defined_correction(args)
     require_group(args)
     require_token_mean(args)
-    require_accumulation(args)
 
 
 def require_defined_correction(args: Namespace) -> None:
@@ -106,36 +105,6 @@ def require_token_mean(args: Namespace) -> None:
             "  found:  --policy_loss_type gspo --loss_normalization batch\n"
             "  wanted: micro_batch, with which each sequence counts the same whatever the split\n"
             "  repair: leave --loss_normalization out"
-        )
-
-
-def require_accumulation(args: Namespace) -> None:
-    """Refuse dynamic batches where DeepSpeed would keep the gradient of the last micro-batch only.
-
-    With its optimizer on the host, ZeRO 1 and 2 add up gradients only when `gradient_accumulation_steps` is above 1
-    (`stage_1_and_2.py`, `copy_grads_in_partition`), and a dynamic batch has no number to give.
-
-    Raises:
-        ValueError: `--use_dynamic_batch --adam_offload` below ZeRO-3.
-    """
-    if args.use_dynamic_batch and args.adam_offload and args.zero_stage < 3:
-        raise ValueError(
-            "--use_dynamic_batch with --adam_offload loses all gradients but the last micro-batch's below ZeRO-3\n"
-            f"  found:  --zero_stage {args.zero_stage} --adam_offload\n"
-            "  repair: --zero_stage 3, or leave --adam_offload or --use_dynamic_batch out"
-        )
-
-
-def require_static_batches(args: Namespace) -> None:
-    """Refuse `--loss_normalization batch` with dynamic batches, whose steps have any number of micro-batches.
-
-    Raises:
-        ValueError: both are on.
-    """
-    if args.loss_normalization == "batch" and args.use_dynamic_batch:
-        raise ValueError(
-            "--loss_normalization batch needs the same number of micro-batches in every step\n"
-            "  found:  --use_dynamic_batch\n  wanted: fixed micro-batches\n  repair: leave --use_dynamic_batch out"
         )
 
 

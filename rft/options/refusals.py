@@ -3,11 +3,9 @@
 Standard library only, but for models of the hub, which only the trainer looks up.
 """
 
-import json
 from argparse import Namespace
-from pathlib import Path
 
-from rft.options import loss, remote_code
+from rft.options import actor, batches, loss, remote_code
 from rft.options.assertions import require_what_upstream_asserts
 from rft.record.eval_names import dataset_names
 from rft.rules.judge import chosen
@@ -92,7 +90,7 @@ def require_sound_attention(args: Namespace) -> None:
     Raises:
         ValueError: see `require_sinks`.
     """
-    require_sinks(args, model_type(args.pretrain))
+    require_sinks(args, actor.read_config(args.pretrain).get("model_type"))
 
 
 def require_sinks(args: Namespace, kind: str | None) -> None:
@@ -106,29 +104,21 @@ def require_sinks(args: Namespace, kind: str | None) -> None:
     Raises:
         ValueError: the options of this run, what is wanted, and how to get there.
     """
-    if kind == "gpt_oss" and (args.packing_samples or args.attn_implementation in NO_SINKS):
+    if kind == "gpt_oss" and args.actor == "eager" and (args.packing_samples or args.attn_implementation in NO_SINKS):
         raise ValueError(
             "gpt-oss cannot be trained like this: the attention would leave out its sinks\n"
             f"  found:  --attn_implementation {args.attn_implementation}, packing_samples {args.packing_samples}\n"
             "  wanted: an attention with sinks, no packing\n"
-            "  repair: --attn_implementation eager, without --packing_samples, --use_dynamic_batch and "
-            "--ring_attn_size, which need packing"
+            "  repair: --attn_implementation eager, without --packing_samples and --ring_attn_size, "
+            "which needs it"
         )
 
 
-def model_type(checkpoint: str | None) -> str | None:
-    """`model_type` in the config of a checkpoint directory; None where there is none to be read."""
-    try:
-        return json.loads(Path(checkpoint or "", "config.json").read_text(encoding="utf-8")).get("model_type")
-    except (OSError, ValueError, AttributeError):
-        return None  # whoever loads the file says what is wrong with it
-
-
-def hub_model_type(name: str) -> str:
-    """`model_type` of a model of the hub."""
+def hub_config(name: str) -> dict:
+    """The config of a model of the hub."""
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(name, trust_remote_code=remote_code.trusted()).model_type
+    return AutoConfig.from_pretrained(name, trust_remote_code=remote_code.trusted()).to_dict()
 
 
 def require_names_of_sets(args: Namespace) -> None:
@@ -138,12 +128,14 @@ def require_names_of_sets(args: Namespace) -> None:
 
 REFUSALS = (
     remote_code.refuse,
+    batches.require_own_names,
+    actor.require_resident,
     require_correction_when_asynchronous,
     require_no_average_of_adapters,
     require_servable_targets,
     loss.require_on_policy,
-    loss.require_static_batches,
     loss.require_sound_loss,
+    batches.require_sound_budget,
     require_sound_attention,
     require_stoppable,
     require_names_of_sets,

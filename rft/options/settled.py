@@ -2,6 +2,8 @@
 
 from argparse import Namespace
 
+from rft.options import batches
+from rft.options.actor import choose, read_config
 from rft.options.loss import needs_own_model
 
 
@@ -18,10 +20,12 @@ def settle(args: Namespace) -> Namespace:
         args.critic_pretrain = None
     elif args.critic_pretrain is None:
         args.critic_pretrain = args.pretrain if args.remote_rm_url else args.reward_pretrain
-    if args.ring_attn_size > 1 or args.use_dynamic_batch:
+    if args.ring_attn_size > 1:
         args.packing_samples = True
+    batches.settle(args)
     if args.packing_samples and "flash_attention" not in args.attn_implementation:
         args.attn_implementation = "flash_attention_2"
+    choose(args, read_config(args.pretrain))
     if not args.colocate_all_models:
         args.vllm_enable_sleep = False
     if args.async_train and args.stop_rules == "default":

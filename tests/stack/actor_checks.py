@@ -3,7 +3,8 @@
 python actor_checks.py CHECKPOINT OUT gradient MICRO_BATCH:NORMALIZATION …     with RANK, LOCAL_RANK, WORLD_SIZE, …
 python actor_checks.py CHECKPOINT OUT ratio on|off
 python actor_checks.py CHECKPOINT OUT correction KIND CAP
-python actor_checks.py CHECKPOINT OUT dynamic ZERO_STAGE:static|dynamic …      one sample a micro-batch
+python actor_checks.py CHECKPOINT OUT stages ZERO_STAGE:MICRO_TRAIN_TOKENS …  0: one sample a micro-batch
+python actor_checks.py CHECKPOINT OUT packing MICRO_TRAIN_TOKENS …            in float32; the status in OUT.json
 python actor_checks.py CHECKPOINT OUT reference
 python actor_checks.py CHECKPOINT OUT modes
 """
@@ -25,7 +26,10 @@ from openrlhf.trainer.ppo_utils.experience_maker import Experience
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from safetensors.torch import save_file
 
+from rft.hooks import token_batches
+
 RESPONSES = (4, 40, 9, 25)  # tokens: with equal lengths every normalisation is the same
+PROMPT = 9
 
 
 def build(checkpoint: str, micro: int = 2, **changes):
@@ -47,9 +51,9 @@ def policy_of(trainer):
 
 def sample(number: int, response: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(number)
-    sequences = torch.randint(5, 60, (1, 9 + response), generator=generator)
-    action_mask = torch.zeros(1, 8 + response, dtype=torch.bool)
-    action_mask[:, 8:] = True
+    sequences = torch.randint(5, 60, (1, PROMPT + response), generator=generator)
+    action_mask = torch.zeros(1, PROMPT - 1 + response, dtype=torch.bool)
+    action_mask[:, PROMPT - 1 :] = True
     return {
         "sequences": sequences,
         "attention_mask": torch.ones_like(sequences),
@@ -60,17 +64,21 @@ def sample(number: int, response: int) -> dict[str, torch.Tensor]:
 
 
 def fill(trainer) -> None:
-    """The same samples whatever the number of ranks: each rank takes its share."""
-    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    """The same samples whatever the number of ranks: each rank takes its share, of them or of their micro-batches."""
+    rank, ranks, made = torch.distributed.get_rank(), torch.distributed.get_world_size(), []
     for number, response in enumerate(RESPONSES):
         inputs = sample(number, response)
         with torch.no_grad():
             log_probs = trainer.actor(inputs["sequences"], inputs["action_mask"], inputs["attention_mask"])
-        noise, numbers = inputs.pop("noise"), {"total_length": 9, "response_length": response, "reward": 1, "kl": 0}
-        if number * ranks // len(RESPONSES) == rank:
-            info = {name: torch.tensor([float(value)]) for name, value in {**numbers, "return": 1}.items()}
-            inputs |= {"action_log_probs": log_probs + noise, "rollout_log_probs": log_probs, "info": info}
-            trainer.replay_buffer.append(Experience(**inputs))
+        noise, numbers = inputs.pop("noise"), {"total_length": PROMPT + response, "response_length": response}
+        numbers |= {"reward": number, "kl": 0.1 * number, "return": 1}
+        info = {name: torch.tensor([float(value)]) for name, value in numbers.items()}
+        inputs |= {"action_log_probs": log_probs + noise, "rollout_log_probs": log_probs, "info": info}
+        made.append(Experience(**inputs, index=[number]))
+    if trainer.args.use_dynamic_batch:
+        made = token_batches.for_training(made, trainer.args)
+    for experience in spike_train.share(made, rank, ranks):
+        trainer.replay_buffer.append(experience)
 
 
 def train(trainer) -> dict[str, torch.Tensor]:
@@ -101,16 +109,32 @@ def gradient(checkpoint: str, out: Path, *shapes: str) -> None:
         save_file(found, out)
 
 
-def dynamic(checkpoint: str, out: Path, *cases: str) -> None:
+def by_tokens(checkpoint: str, tokens: str, **changes) -> dict:
+    """A step of micro-batches of so many tokens, or with 0 of one sample each."""
+    budget = {"use_dynamic_batch": tokens != "0", "micro_train_tokens": int(tokens), "loss_normalization": "batch"}
+    return train(build(checkpoint, 1, **budget, **changes))
+
+
+def stages(checkpoint: str, out: Path, *cases: str) -> None:
     found = {}
     for case in cases:
-        stage, way = case.split(":")
-        # Every sample says that it has 9 tokens.
-        sizes = {"use_dynamic_batch": way == "dynamic", "train_max_tokens_per_gpu": 9, "rollout_batch_size": 2}
-        tensors = train(build(checkpoint, 1, zero_stage=int(stage), **sizes))
+        stage, tokens = case.split(":")
+        tensors = by_tokens(checkpoint, tokens, zero_stage=int(stage))
         tensors.pop("status")
         found[case] = torch.cat([tensors[name].flatten() for name in sorted(tensors)])
     save_file(found, out)
+
+
+def packing(checkpoint: str, out: Path, *budgets: str) -> None:
+    found, status = {}, {}
+    for tokens in budgets:
+        options = {"param_dtype": "fp32", "zero_stage": 2, "enable_vllm_is_correction": True}
+        tensors = by_tokens(checkpoint, tokens, **options)
+        status[tokens] = tensors.pop("status")
+        found[tokens] = torch.cat([tensors[name].flatten() for name in sorted(tensors)])
+    if torch.distributed.get_rank() == 0:
+        save_file(found, out)
+        out.with_suffix(".json").write_text(json.dumps(status))
 
 
 def correction(checkpoint: str, out: Path, kind: str, cap: str) -> None:
@@ -177,8 +201,8 @@ def modes(checkpoint: str, out: Path) -> None:
 
 
 def main(checkpoint: str, out: str, kind: str, *rest: str) -> None:
-    kinds = {"gradient": gradient, "dynamic": dynamic, "correction": correction, "ratio": ratio}
-    (kinds | {"reference": reference, "modes": modes})[kind](checkpoint, Path(out), *rest)
+    kinds = {"gradient": gradient, "stages": stages, "correction": correction, "ratio": ratio}
+    (kinds | {"packing": packing, "reference": reference, "modes": modes})[kind](checkpoint, Path(out), *rest)
     torch.distributed.barrier()
 
 

@@ -2,7 +2,7 @@
 
 python prepared_actor.py CHECKPOINT OUT      with RANK, LOCAL_RANK, WORLD_SIZE, …; OUT.input has `ids` (1, tokens)
 
-Writes for STAGE 2 and 3 and MODEL trained (with a new adapter, which changes nothing) and evaluated:
+Writes for STAGE 2 and 3 and MODEL trained and resident (both with a new adapter, which changes nothing) and evaluated:
 `STAGE.MODEL.held.NAME` every parameter, whole, and buffer of the base model, `STAGE.MODEL.logprobs` (tokens - 1,), and
 once `cos` and `sin` (tokens, head dimension / 2) and `bf16_frequencies.logprobs`, of frequencies that were cast.
 """
@@ -23,12 +23,15 @@ def prepared(checkpoint: str, stage: int) -> dict[str, Actor]:
     strategy.setup_distributed()
     lora = {"lora_rank": args.lora_rank, "lora_alpha": args.lora_alpha, "target_modules": args.target_modules}
     config = strategy.get_ds_train_config(is_actor=True)
-    trained = Actor(checkpoint, attn_implementation="eager", ds_config=config, **lora)
-    optimizer = strategy.create_optimizer(trained, lr=1e-3, weight_decay=0.0)
-    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
-    trained, *_ = strategy.prepare((trained, optimizer, scheduler), is_rlhf=True)
+    actors = {}
+    for name, which in (("trained", "eager"), ("resident", "resident")):
+        actor = Actor(checkpoint, attn_implementation="eager", ds_config=config, actor=which, **lora)
+        optimizer = strategy.create_optimizer(actor, lr=1e-3, weight_decay=0.0)
+        scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+        actor, *_ = strategy.prepare((actor, optimizer, scheduler), is_rlhf=True)
+        actors[name] = actor.eval()
     evaluated = Actor(checkpoint, attn_implementation="eager", ds_config=strategy.get_ds_eval_config())
-    return {"trained": trained.eval(), "evaluated": strategy.prepare(evaluated, is_rlhf=True).eval()}
+    return actors | {"evaluated": strategy.prepare(evaluated, is_rlhf=True).eval()}
 
 
 def held(actor: Actor) -> dict[str, torch.Tensor]:

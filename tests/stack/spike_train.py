@@ -2,8 +2,8 @@
 
 python spike_train.py CHECKPOINT OUT ZERO_STAGE KIND        with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 
-Two rollouts of two updates of two micro-batches, or with KIND `dynamic` of dynamic batches, whose very last sample has
-an infinite advantage. Rank 0 writes to OUT the adapter as it was before every micro-batch
+Two rollouts of two updates of two micro-batches, or with KIND `dynamic` of micro-batches by tokens; with one rank their
+very last sample has an infinite advantage. Rank 0 writes to OUT the adapter as it was before every micro-batch
 and at the end (`adapters.safetensors`), and what each training step reported (`status.json`).
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import deepspeed
@@ -22,6 +23,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
+from rft.hooks import token_batches
 from rft.hooks.lora_sync import lora_layers
 
 MICRO, MICROS_AN_UPDATE, UPDATES, ROLLOUTS = 2, 2, 2, 2
@@ -47,13 +49,14 @@ def run_args(checkpoint: str, zero_stage: int, world_size: int, dynamic: bool) -
         kl_estimator="k3",
         load_in_4bit=False,
         local_rank=-1,
-        loss_normalization="micro_batch" if dynamic else "batch",
+        loss_normalization="batch",
         lora_alpha=16,
         lora_dropout=0,
         lora_rank=8,
         max_epochs=1,
         max_norm=1.0,
-        micro_train_batch_size=MICRO,
+        micro_train_batch_size=1 if dynamic else MICRO,
+        micro_train_tokens=96 if dynamic else 0,
         n_samples_per_prompt=2,
         on_policy_ratio_one=False,
         packing_samples=False,
@@ -67,7 +70,6 @@ def run_args(checkpoint: str, zero_stage: int, world_size: int, dynamic: bool) -
         target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
         temperature=0.9,
         train_batch_size=MICRO * MICROS_AN_UPDATE * world_size,
-        train_max_tokens_per_gpu=96,
         use_dynamic_batch=dynamic,
         use_kl_loss=True,
         use_liger_kernel=False,
@@ -87,7 +89,7 @@ def build_trainer(args: types.SimpleNamespace) -> ActorPPOTrainer:
     strategy = DeepspeedStrategy(
         seed=args.seed,
         max_norm=args.max_norm,
-        micro_train_batch_size=MICRO,
+        micro_train_batch_size=args.micro_train_batch_size,
         train_batch_size=args.train_batch_size,
         zero_stage=args.zero_stage,
         args=args,
@@ -102,6 +104,8 @@ def build_trainer(args: types.SimpleNamespace) -> ActorPPOTrainer:
         ds_config=strategy.get_ds_train_config(is_actor=True),
         temperature=args.temperature,
     )
+    if args.param_dtype == "fp32":
+        actor.float()
     generator = torch.Generator().manual_seed(7)
     for _, layer in lora_layers(actor.model):  # with B = 0 no gradient reaches A
         matrix = layer.lora_B["default"].weight
@@ -115,15 +119,35 @@ def build_trainer(args: types.SimpleNamespace) -> ActorPPOTrainer:
         ema_model=None,
         actor_optim=optimizer,
         actor_scheduler=scheduler,
-        micro_train_batch_size=MICRO,
+        micro_train_batch_size=args.micro_train_batch_size,
         tokenizer=AutoTokenizer.from_pretrained(args.pretrain),
         dataloader_pin_memory=False,
     )
 
 
 def fill_buffer(trainer: ActorPPOTrainer, rollout: int) -> None:
+    """As the driver fills it: with this rank's share of the samples, or of the micro-batches made of all of them."""
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    if not trainer.args.use_dynamic_batch:
+        made = samples(trainer, rollout, rank)
+    else:
+        whole = [experience for other in range(ranks) for experience in samples(trainer, rollout, other)]
+        for number, experience in enumerate(whole):
+            experience.index = [number]
+        made = share(token_batches.for_training(whole, trainer.args), rank, ranks)
+    for experience in made:
+        trainer.replay_buffer.append(experience)
+
+
+def share(experiences: list[Experience], rank: int, ranks: int) -> list[Experience]:
+    """What `RayActorGroup.async_run_method_batch` sends to a rank, of as many experiences for each."""
+    size = len(experiences) // ranks
+    return experiences[rank * size : (rank + 1) * size]
+
+
+def samples(trainer: ActorPPOTrainer, rollout: int, rank: int) -> Iterator[Experience]:
     """Samples of several lengths, whose old log-probabilities are off the policy's by noise of a known size."""
-    generator = torch.Generator().manual_seed(100 * rollout + torch.distributed.get_rank())
+    generator = torch.Generator().manual_seed(100 * rollout + rank)
     for sample in range(MICRO * MICROS_AN_UPDATE * UPDATES):
         prompt, response = 9 + sample % 3, 12 + 2 * (sample % 4)
         sequences = torch.randint(5, 60, (1, prompt + response), generator=generator)
@@ -134,17 +158,15 @@ def fill_buffer(trainer: ActorPPOTrainer, rollout: int) -> None:
             log_probs = trainer.actor(sequences, action_mask, attention_mask=attention_mask)
         noise = [0.3 * torch.randn(log_probs.shape, generator=generator) * action_mask for _ in range(3)]
         numbers = {"total_length": prompt + response, "response_length": response, "reward": 1, "return": 1, "kl": 0}
-        trainer.replay_buffer.append(
-            Experience(
-                sequences=sequences,
-                attention_mask=attention_mask,
-                action_mask=action_mask,
-                action_log_probs=log_probs + noise[0],
-                base_action_log_probs=log_probs + noise[1],
-                rollout_log_probs=log_probs + noise[2],
-                advantages=torch.randn(1, 1, generator=generator).expand(log_probs.shape) * action_mask,
-                info={k: torch.tensor([float(v)]) for k, v in {**numbers, "adapter_version": rollout}.items()},
-            )
+        yield Experience(
+            sequences=sequences,
+            attention_mask=attention_mask,
+            action_mask=action_mask,
+            action_log_probs=log_probs + noise[0],
+            base_action_log_probs=log_probs + noise[1],
+            rollout_log_probs=log_probs + noise[2],
+            advantages=torch.randn(1, 1, generator=generator).expand(log_probs.shape) * action_mask,
+            info={k: torch.tensor([float(v)]) for k, v in {**numbers, "adapter_version": rollout}.items()},
         )
 
 
@@ -169,7 +191,7 @@ def main(checkpoint: str, out: str, zero_stage: str, kind: str) -> None:
     trainer.training_step = observed_step
     for rollout in range(ROLLOUTS):
         fill_buffer(trainer, rollout)
-        if args.use_dynamic_batch and rollout == ROLLOUTS - 1:
+        if args.use_dynamic_batch and rollout == ROLLOUTS - 1 and torch.distributed.get_world_size() == 1:
             trainer.replay_buffer.items[-1].advantages.fill_(float("inf"))
         trainer.ppo_train(KL_COEFFICIENT)
         trainer.replay_buffer.clear()

@@ -1,6 +1,7 @@
 """What the gates of the loss do to a real training step, and what the adapter's switch gives."""
 
 import json
+from functools import cache
 
 import pytest
 import torch
@@ -32,14 +33,59 @@ def test_gradient_does_not_depend_on_the_split(checkpoint, tmp_path):
     assert distances["stock_split"] > 0.1
 
 
-def test_dynamic_batches_add_up_below_zero_3(checkpoint, tmp_path):
-    """One sample a micro-batch is the same whether the number of micro-batches is fixed or not."""
-    cases = ("2:static", "1:dynamic", "2:dynamic", "3:dynamic")
-    run_ranks("actor_checks.py", 1, checkpoint, tmp_path / "gradients", "dynamic", *cases)
+def test_micro_batches_by_tokens_add_up_below_zero_3(checkpoint, tmp_path):
+    """Three micro-batches of at most 49 tokens, against one sample each and a fixed number of them."""
+    cases = ("2:0", "0:49", "1:49", "2:49", "3:49")
+    run_ranks("actor_checks.py", 1, checkpoint, tmp_path / "gradients", "stages", *cases)
     found = load_file(tmp_path / "gradients")
-    distances = {case: distance(found[case], found["2:static"]) for case in cases}
+    distances = {case: distance(found[case], found["2:0"]) for case in cases}
     print("relative distance of the gradient from that of a fixed number of micro-batches:", distances)
     assert max(distances.values()) < 0.02  # bf16 accumulation
+
+
+# Samples of 13, 49, 18 and 34 tokens: 0 stands for one a micro-batch. On two ranks a budget of 49 makes 49 and 34 + 13
+# of the first two micro-batches, and one of 18 that a fourth one is cut off for.
+BUDGETS = {1: ("0", "49", "67", "114"), 2: ("49", "114")}
+
+
+@pytest.fixture(scope="module")
+def packings(checkpoint, tmp_path_factory):
+    """A function of the ranks: a step of the same samples with each of `BUDGETS`, its gradient and its status."""
+    path = tmp_path_factory.mktemp("packings")
+
+    @cache
+    def run(ranks: int) -> tuple[dict[str, torch.Tensor], dict[str, dict]]:
+        from openrlhf.trainer.ppo_utils import replay_buffer
+
+        assert hasattr(replay_buffer, "token_batches")
+        out = path / f"{ranks}.safetensors"
+        run_ranks("actor_checks.py", ranks, checkpoint, out, "packing", *BUDGETS[ranks])
+        return load_file(out), json.loads(out.with_suffix(".json").read_text())
+
+    return run
+
+
+def test_gradient_does_not_depend_on_the_packing(packings):
+    """In float32 the gradient of every packing, also on two ranks, is that of one sequence at a time."""
+    alone = packings(1)[0]["0"]
+    distances = {
+        (ranks, budget): distance(packings(ranks)[0][budget], alone) for ranks in BUDGETS for budget in BUDGETS[ranks]
+    }
+    print("relative distance of the gradient from that of one sequence at a time:", distances)
+    assert max(distances.values()) < 1e-5  # 2^-24 a rounding, of sums of some hundreds of terms
+
+
+def test_status_does_not_depend_on_the_packing(packings):
+    """Means over tokens and over samples, whatever the micro-batches and ranks."""
+    alone = packings(1)[1]["0"]
+    lengths = torch.tensor([4.0, 40, 9, 25])
+    kl = (lengths * torch.tensor([0.0, 0.1, 0.2, 0.3])).sum() / lengths.sum()
+    assert alone["kl"] == pytest.approx(kl.item()) and alone["reward"] == 1.5
+    assert alone["response_length"] == 19.5 and alone["tokens_in_batch"] == 78
+    for ranks, budgets in BUDGETS.items():
+        for budget in budgets:
+            found = packings(ranks)[1][budget]
+            assert found == pytest.approx(alone, rel=1e-4, abs=1e-6), (ranks, budget)
 
 
 @pytest.mark.parametrize(("kind", "share"), [("tis", "truncated"), ("token-mis", "masked"), ("seq-mis", "masked")])

@@ -13,13 +13,14 @@ from ranks import run_ranks
 from safetensors.torch import load_file, save_file
 from transformers import GptOssConfig
 
+from rft.mxfp4_codec import decode
 from rft.serving.engine import open_engine
 from rft.tiny.checkpoint import build_model, load_dequantized, save_checkpoint, tiny_config
 
 pytestmark = pytest.mark.stack
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 TOKENS, LAYERS = 4096, 2
-MODELS = ("2.trained", "2.evaluated", "3.trained", "3.evaluated")
+MODELS = ("2.trained", "2.resident", "2.evaluated", "3.trained", "3.resident", "3.evaluated")
 # What one side holds and the other computes another way, by the end of its name; docs/numerics.md has the reasons.
 ENGINE_ONLY = {
     **dict.fromkeys(("attn.attn._q_scale", "attn.attn._k_scale", "attn.attn._v_scale", "attn.attn._prob_scale"), 1.0),
@@ -97,7 +98,9 @@ def engine_names(held: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             found[f"{prefix}attn.o_proj.{kind}"] = found.pop(f"{prefix}{attention}o_proj.{kind}")
         found[f"{prefix}attn.sinks"] = found.pop(f"{prefix}{attention}sinks")
         for theirs, ours in (("w13", "gate_up_proj"), ("w2", "down_proj")):
-            found[f"{prefix}{experts}{theirs}_weight"] = found.pop(f"{prefix}{experts}{ours}").transpose(1, 2)
+            packed = [found.pop(f"{prefix}{experts}{ours}_{part}", None) for part in ("blocks", "scales")]
+            weight = found.pop(f"{prefix}{experts}{ours}") if packed[0] is None else decode(*packed)
+            found[f"{prefix}{experts}{theirs}_weight"] = weight.transpose(1, 2)
             found[f"{prefix}{experts}{theirs}_bias"] = found.pop(f"{prefix}{experts}{ours}_bias")
     found["model.embedding.weight"] = found.pop("model.embed_tokens.weight")
     return found

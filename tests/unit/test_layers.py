@@ -8,9 +8,10 @@ from own_modules import MODULES, imports
 # One row a layer, the lowest first. Members of one row do not know each other.
 LAYERS = [
     ["rft"],  # the version
-    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.mxfp4_codec", "rft.checkpoint_check"],
+    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.packing", "rft.mxfp4_codec", "rft.checkpoint_check"],
     ["rft.rules", "rft.problems"],
     ["rft.options"],
+    ["rft.actor"],
     ["rft.hooks"],
     ["rft.serving"],
     ["rft.evals"],
@@ -21,7 +22,15 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 LAZILY = {"rft.options.refusals": {"transformers"}, "rft.overlay.nodes": {"ray"}}  # within a function that needs it
-STANDARD_LIBRARY_ONLY = ("rft.record", "rft.rules", "rft.problems", "rft.grading", "rft.overlay", "rft.options")
+STANDARD_LIBRARY_ONLY = (
+    "rft.record",
+    "rft.packing",
+    "rft.rules",
+    "rft.problems",
+    "rft.grading",
+    "rft.overlay",
+    "rft.options",
+)
 
 
 def layer(name: str) -> str:

@@ -6,6 +6,8 @@ Pure functions of the options. Each rule names its source.
 import math
 from argparse import Namespace
 
+from rft import packing
+from rft.options import batches
 from rft.options.assertions import even_repair, ranks, samples
 from rft.options.command import gpus_wanted
 from rft.runs import lr_schedule
@@ -51,18 +53,33 @@ def check_sizes(args: Namespace) -> list[Line]:
 def check_batches(args: Namespace) -> list[Line]:
     """Sizes that fit into each other."""
     steps = samples(args) * args.max_epochs // args.train_batch_size
-    measured = (
-        f"{samples(args)} samples a rollout: {steps} x {args.train_batch_size} (optimizer steps), "
-        f"{ranks(args)} x {args.micro_train_batch_size} (ranks, micro-batch)"
-    )
+    measured = f"{samples(args)} samples a rollout: {steps} x {args.train_batch_size} (optimizer steps), {ranks(args)} "
+    if args.micro_train_tokens:  # the options are refused where anything is left over: rft.options.batches
+        return [by_tokens(args, f"{measured}ranks")]
+    measured += f"x {args.micro_train_batch_size} (ranks, micro-batch)"
     return lines("batches", list(fault_lines(args)), measured)
+
+
+def by_tokens(args: Namespace, measured: str) -> Line:
+    """How many micro-batches of `--micro_train_tokens` and `--micro_rollout_tokens` a rank has at the most."""
+    length, of_each = batches.longest(args), []
+    for size, budget in ((args.train_batch_size, args.micro_train_tokens), (samples(args), args.micro_rollout_tokens)):
+        of_each.append(packing.most(size, length, budget, ranks(args)))
+    measured += (
+        f"; micro-batches of {args.micro_train_tokens:,} tokens: at most {of_each[0]} a rank and optimizer step, where "
+        f"samples have {length:,}; before the update {of_each[1]} of {args.micro_rollout_tokens:,}"
+    )
+    if args.actor == "eager":
+        padded = f"{measured}; --actor eager pads each sample to the longest of its micro-batch, beyond the budget"
+        return Line("batches", WARN, padded, "--actor resident, or --micro_train_tokens 0")
+    return Line("batches", GO, measured)
 
 
 def fault_lines(args: Namespace):
     """What is wrong with the batch sizes, one line each."""
     total, size, micro, dp = samples(args), args.train_batch_size, args.micro_train_batch_size, ranks(args)
     # DeepSpeed's config asserts batch = micro-batch x accumulation x ranks when the actor is loaded.
-    unit = dp if args.use_dynamic_batch else micro * dp
+    unit = micro * dp
     if size % unit:
         measured = f"--train_batch_size {size} is no multiple of micro-batch x ranks ({unit})"
         yield Line("batches", NO_GO, measured, f"--train_batch_size {max(1, size // unit) * unit}")
@@ -77,7 +94,7 @@ def fault_lines(args: Namespace):
         measured = f"{total} samples a rollout leave {total % size} gradients over for the next rollout's first step"
         yield Line("batches", WARN, measured, f"--rollout_batch_size with a product that is a multiple of {size}")
     # Ranks with unequal work wait for each other in ZeRO-3's gathers until a timeout.
-    by_rank = [] if args.use_dynamic_batch else samples_by_rank(args)
+    by_rank = samples_by_rank(args)
     if len(set(by_rank)) > 1:
         measured = f"ranks would train on {', '.join(map(str, by_rank[:8]))} samples and wait for each other forever"
         yield Line("batches", NO_GO, measured, even_repair(args))

@@ -1,0 +1,1 @@
+"""gpt-oss as the trainer holds it: experts in MXFP4, sequences packed."""
