@@ -117,34 +117,6 @@ def test_engine_serves_changed_weights(engine):
     assert all(engine.collective_rpc(double))
 
 
-def test_weight_that_comes_as_bytes_is_loaded_and_sharded(start_engine, checkpoint):
-    """What `--vllm_sync_with_ray` sends; and bytes that do not fill the shape are refused."""
-    from openrlhf.trainer.ray.vllm_worker_wrap import WorkerWrap
-
-    method, name = "update_weight_from_ray_ref", "model.layers.0.self_attn.o_proj.weight"
-    assert hasattr(WorkerWrap, method)
-    engine = start_engine()
-    stored = load_file(checkpoint / "model.safetensors")[name]
-    changed = (stored.float() * 2).to(stored.dtype)
-
-    def send(weight: torch.Tensor, shape=stored.shape) -> None:
-        payload = weight.flatten().view(torch.uint8).numpy().tobytes()
-        engine.collective_rpc(method, args=(name, weight.dtype, tuple(shape), payload))
-
-    def served() -> list[torch.Tensor]:
-        return engine.collective_rpc(
-            lambda worker: worker.model_runner.get_model().get_parameter(OUTPUT).detach().clone()
-        )
-
-    send(changed)
-    ranks = served()
-    assert torch.equal(torch.cat(ranks, dim=1), changed)
-    send(stored)
-    assert torch.equal(torch.cat(served(), dim=1), stored)
-    with pytest.raises(Exception, match=r"its shape .* has"):
-        send(stored[:-1])
-
-
 def test_seeded_requests_survive_prompts_in_pieces(engine):
     """A prompt longer than the engine's step takes: the sample that each piece draws is discarded, and its draw too."""
     from vllm import SamplingParams
@@ -278,3 +250,34 @@ def test_payload_of_another_size_is_refused(engine):
     manifest, buffer = adapter(seed=23)
     with pytest.raises(Exception, match="payload has"):
         sync_engine(engine, manifest, buffer[:-1])
+
+
+def test_weight_that_comes_as_bytes_is_loaded_and_sharded(start_engine, checkpoint):
+    """What `--vllm_sync_with_ray` sends; and bytes that do not fill the shape are refused.
+
+    Last in the file: what a second rank answers to a call that the first refused would be the next call's answer.
+    """
+    from openrlhf.trainer.ray.vllm_worker_wrap import WorkerWrap
+
+    method, name = "update_weight_from_ray_ref", "model.layers.0.self_attn.o_proj.weight"
+    assert hasattr(WorkerWrap, method)
+    engine = start_engine()
+    stored = load_file(checkpoint / "model.safetensors")[name]
+    changed = (stored.float() * 2).to(stored.dtype)
+
+    def send(weight: torch.Tensor, shape=stored.shape) -> None:
+        payload = weight.flatten().view(torch.uint8).numpy().tobytes()
+        engine.collective_rpc(method, args=(name, weight.dtype, tuple(shape), payload))
+
+    def served() -> list[torch.Tensor]:
+        return engine.collective_rpc(
+            lambda worker: worker.model_runner.get_model().get_parameter(OUTPUT).detach().clone()
+        )
+
+    send(changed)
+    ranks = served()
+    assert torch.equal(torch.cat(ranks, dim=1), changed)
+    send(stored)
+    assert torch.equal(torch.cat(served(), dim=1), stored)
+    with pytest.raises(Exception, match=r"its shape .* has"):
+        send(stored[:-1])
