@@ -12,15 +12,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from triton import knobs
 
 from rft.actor import norm, rotary
 from rft.actor.attention import add_sinks
 
-interpreted = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason="needs TRITON_INTERPRET=1 from the start")
+interpreted = pytest.mark.skipif(not knobs.runtime.interpret, reason="needs TRITON_INTERPRET=1 from the start")
 EPS = 1e-5
 
 
-@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this is that process")
+@pytest.mark.skipif(knobs.runtime.interpret, reason="this is that process")
 def test_kernels_in_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
