@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from ranks import fork_context, job
+from ranks import fork_context, run_job
 
 from rft.runs.memory import marked_processes
 
@@ -19,7 +19,7 @@ class Training:
     """A training run in the background, to be asked as a `subprocess.Popen`."""
 
     def __init__(self, command: list[str], log: Path) -> None:
-        self.process = fork_context().Process(target=job, args=(runpy.run_path, command, os.environ | QUICK, log))
+        self.process = fork_context().Process(target=run_job, args=(runpy.run_path, command, os.environ | QUICK, log))
         self.process.start()
 
     def poll(self) -> int | None:
