@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from openrlhf.trainer.ray.launcher import RayActorGroup
     from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-from rft.options.loss import needs_own_model  # noqa: F401  # for the patches
-
 
 class AdapterOff:
     """Takes the place of OpenRLHF's `RayActorGroup` of reference models, over the actor's own group."""

@@ -1,10 +1,13 @@
 """The options that the patches add to `openrlhf.cli.train_ppo_ray`, and what the patched trainer refuses."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rft.options import actor, remote_code
 from rft.options import batches as batches  # the trainer's main settles them
 from rft.options.refusals import hub_config, refuse, require_sinks
+from rft.options.settled import settle
 from rft.options.unknown import explain
 
 
@@ -119,14 +122,33 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Exit with one message where the options ask for something unsound: `refuse`, as in preflight and launcher."""
+    """Exit with one message where the options ask for something unsound: `refuse`, as in preflight and launcher.
+
+    Args:
+        args: as they are parsed, before the trainer's main asserts anything; `stop_rules` is settled.
+    """
     remote_code.settle(args.trust_remote_code)
-    config = actor.read_config(args.pretrain)
-    try:
-        if not config:  # no directory: a name of the hub, which transformers knows how to find
+    settled = settle(argparse.Namespace(**vars(args)))
+    args.stop_rules = settled.stop_rules
+    with _one_message():
+        refuse(settled)
+    if actor.read_config(args.pretrain):
+        args.actor = settled.actor
+
+
+def check_hub_model(args: argparse.Namespace) -> None:
+    """What `check` knows of a checkpoint directory, of a model of the hub, which transformers knows how to find."""
+    if not actor.read_config(args.pretrain):
+        with _one_message():
             config = hub_config(args.pretrain)
-        actor.choose(args, config)
-        refuse(args)
-        require_sinks(args, config.get("model_type"))
+            actor.choose(args, config)
+            actor.require_resident(args)
+            require_sinks(args, config.get("model_type"))
+
+
+@contextmanager
+def _one_message() -> Iterator[None]:
+    try:
+        yield
     except ValueError as refusal:
         raise SystemExit(f"error: {refusal}") from None

@@ -8,7 +8,7 @@ OpenRLHF (a laptop that looks at a run, a fresh clone before its set-up or in th
     .venv/bin/python -m rft.options.command .venv/bin/python -m openrlhf.cli.train_ppo_ray --option value …
 
 prints what launch/pipeline.sh reads: name and value of every option in turn, each with a NUL byte behind it. Exit
-status 2 and one message where rft refuses the command; OpenRLHF's own assertions are not among it.
+status 2 and one message where rft refuses the command.
 """
 
 import argparse
@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from rft import options
-from rft.options.actor import choose, read_config
-from rft.options.loss import needs_own_model
 from rft.options.refusals import refuse
+from rft.options.settled import settle
 from rft.options.unknown import MODULE, explain
 
 COPY = Path(__file__).with_name("openrlhf_options.txt")  # of 0.9.3, patched; a statement a line, without help
@@ -151,26 +150,6 @@ def statements(source: Path) -> list[str]:
         for call in calls
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "parser.add_argument"
     ]
-
-
-def settle(args: argparse.Namespace) -> argparse.Namespace:
-    """What the trainer's main sets after parsing, as far as checks depend on it (openrlhf/cli/train_ppo_ray.py)."""
-    if args.agent_func_path:
-        args.remote_rm_url = "agent"
-    if args.advantage_estimator != "gae":
-        args.critic_pretrain = None
-    elif args.critic_pretrain is None:
-        args.critic_pretrain = args.pretrain if args.remote_rm_url else args.reward_pretrain
-    if args.ring_attn_size > 1:
-        args.packing_samples = True
-    options.batches.settle(args)
-    if args.packing_samples and "flash_attention" not in args.attn_implementation:
-        args.attn_implementation = "flash_attention_2"
-    choose(args, read_config(args.pretrain))
-    args.actors = args.actor_num_nodes * args.actor_num_gpus_per_node
-    args.engines = args.vllm_num_engines or 0
-    args.own_reference = args.init_kl_coef > 0 and needs_own_model(args)
-    return args
 
 
 def gpus_wanted(args: argparse.Namespace) -> int:

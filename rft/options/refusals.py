@@ -6,6 +6,7 @@ Standard library only, but for models of the hub, which only the trainer looks u
 from argparse import Namespace
 
 from rft.options import actor, batches, loss, remote_code
+from rft.options.assertions import require_what_upstream_asserts
 from rft.record.eval_names import dataset_names
 from rft.rules.judge import chosen
 
@@ -68,15 +69,13 @@ def require_servable_targets(args: Namespace) -> None:
 
 
 def require_stoppable(args: Namespace) -> None:
-    """Check `--stop_rules`; with asynchronous training the default becomes `off`.
+    """Check `--stop_rules`; with asynchronous training the default is `off` (`rft.options.settled`).
 
     Raises:
         ValueError: an unknown rule; or rules for asynchronous training, whose sampler would wait forever for a
             trainer that has stopped.
     """
     chosen(args.stop_rules)
-    if args.async_train and args.stop_rules == "default":
-        args.stop_rules = "off"
     if args.async_train and args.stop_rules != "off":
         raise ValueError(
             "asynchronous training cannot be stopped between two steps\n"
@@ -140,6 +139,7 @@ REFUSALS = (
     require_sound_attention,
     require_stoppable,
     require_names_of_sets,
+    require_what_upstream_asserts,
 )
 
 
@@ -147,7 +147,7 @@ def refuse(args: Namespace) -> None:
     """Everything that the trainer refuses to train with, the same for preflight and launcher.
 
     Args:
-        args: options as the trainer's main has settled them (`rft.options.command.settle`).
+        args: options settled (`rft.options.settled.settle`).
 
     Raises:
         ValueError: the first of `REFUSALS` that applies.

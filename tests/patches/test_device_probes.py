@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import queue
 import socket
 import sys
 import threading
@@ -63,15 +64,21 @@ def test_full_weights_are_broadcast_without_nccl():
         port = free.getsockname()[1]
     weights = [torch.full((3, 5), 7.0), torch.zeros(3, 5)]
 
-    def take_part(rank: int) -> None:
-        group = stateless_init_process_group("127.0.0.1", port, rank, 2, torch.device("cpu"))
-        group.broadcast(weights[rank], src=0)
+    ended = queue.SimpleQueue()  # of each rank: None, or what it raised
 
-    ranks = [threading.Thread(target=take_part, args=(rank,), daemon=True) for rank in (0, 1)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(60)
+    def take_part(rank: int) -> None:
+        try:
+            group = stateless_init_process_group("127.0.0.1", port, rank, 2, torch.device("cpu"))
+            group.broadcast(weights[rank], src=0)
+            ended.put(None)
+        except BaseException as error:
+            ended.put(error)
+
+    for rank in (0, 1):
+        threading.Thread(target=take_part, args=(rank,), daemon=True).start()
+    for _ in (0, 1):  # the first that fails, while the other waits for it
+        if error := ended.get(timeout=60):
+            raise error
     assert weights[1].eq(7).all(), "the engine's rank has the weights of the trainer's"
 
 

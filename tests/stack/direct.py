@@ -1,12 +1,13 @@
-"""Start `train_direct.py`, wait for a moment of it, kill it."""
+"""Start `train_direct.py` in a process with the imports made, wait for a moment of it, kill it."""
 
 import contextlib
 import os
+import runpy
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
+
+from ranks import fork_context, run_job
 
 from rft.runs.memory import marked_processes
 
@@ -14,11 +15,29 @@ SCRIPT = Path(__file__).with_name("train_direct.py")
 QUICK = {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "0"}  # as launch/common.sh sets them
 
 
-def start(run_dir: Path, checkpoint: Path, *options: str) -> subprocess.Popen:
+class Training:
+    """A training run in the background, to be asked as a `subprocess.Popen`."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.process = fork_context().Process(target=run_job, args=(runpy.run_path, command, os.environ | QUICK, log))
+        self.process.start()
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            raise TimeoutError(f"it still trains after {timeout} s")
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+def start(run_dir: Path, checkpoint: Path, *options: str) -> Training:
     """A training run in the background; its output is in `<run_dir>.log`."""
-    log = run_dir.with_suffix(".log").open("a")
-    command = [sys.executable, str(SCRIPT), str(run_dir), str(checkpoint), *options]
-    return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | QUICK)
+    return Training([str(SCRIPT), str(run_dir), str(checkpoint), *options], run_dir.with_suffix(".log"))
 
 
 def log_of(run_dir: Path) -> str:
@@ -36,7 +55,7 @@ def train(run_dir: Path, checkpoint: Path, *options: str) -> str:
     return log_of(run_dir)
 
 
-def wait_until(moment, process: subprocess.Popen, run_dir: Path, seconds: float = 900) -> None:
+def wait_until(moment, process: Training, run_dir: Path, seconds: float = 900) -> None:
     """Until `moment()` is true, looked at every 20 ms; fails when the run ends before."""
     deadline = time.monotonic() + seconds
     while not moment():
@@ -45,7 +64,7 @@ def wait_until(moment, process: subprocess.Popen, run_dir: Path, seconds: float 
         time.sleep(0.02)
 
 
-def kill(run_dir: Path, process: subprocess.Popen) -> None:
+def kill(run_dir: Path, process: Training) -> None:
     """SIGKILL to every process of a run, until none is left."""
     process.kill()
     process.wait()

@@ -68,7 +68,7 @@ def _run(jobs: list[tuple]) -> list[tuple[int | None, str]]:
         processes = []
         try:
             for job, output in zip(jobs, outputs, strict=True):
-                process = fork_context().Process(target=_job, args=(*job, output))
+                process = fork_context().Process(target=run_job, args=(*job, output))
                 process.start()
                 processes.append(process)
             for process in processes:
@@ -79,7 +79,8 @@ def _run(jobs: list[tuple]) -> list[tuple[int | None, str]]:
                 process.kill()
 
 
-def _job(function: Callable, command: list[str], environment: dict[str, str], output: Path) -> None:
+def run_job(function: Callable, command: list[str], environment: dict[str, str], output: Path) -> None:
+    """In a process of `fork_context`: call a function of runpy as if `command` had been started."""
     redirect_output(output)
     gc.freeze()  # DeepSpeed collects garbage ten times as it starts: half a second each with all that is imported
     for name in OF_THE_CALLER:

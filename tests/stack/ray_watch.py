@@ -1,10 +1,9 @@
 """A small run under `rft.hooks.watch`, in the cluster of RAY_ADDRESS: two ranks, and a trainer that waits for them.
 
-python ray_watch.py finish    rank results are printed
 python ray_watch.py raise     rank 1 raises
 python ray_watch.py rank      rank 1 is killed, rank 0 waits for ever
 python ray_watch.py helper    an actor that only the trainer knows is killed
-python ray_watch.py agents    the trainer ends actors of its own in every way, and goes on
+python ray_watch.py agents    the trainer ends actors of its own in every way; rank results are printed
 """
 
 import os
@@ -24,7 +23,7 @@ class Rank:
         return os.getpid()
 
     def work(self, scenario, rank):
-        if scenario == "finish":
+        if scenario == "agents":
             return rank
         if scenario == "raise" and rank == 1:
             raise ValueError("the reward of batch 7 is not a number")
@@ -70,7 +69,7 @@ class Trainer:
 
     def fit(self, ranks, scenario):
         if scenario == "agents":
-            self.tools, scenario = use_tools(), "finish"
+            self.tools = use_tools()
         tasks = [rank.work.remote(scenario, index) for index, rank in enumerate(ranks)]
         return ray.get(tasks[::-1] if scenario == "raise" else tasks)
 

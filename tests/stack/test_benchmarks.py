@@ -61,7 +61,7 @@ def test_sync_measures_every_phase_against_dummy_weights(work):
 
 
 def test_served_weights_are_compared_with_three_references(work):
-    # One rank: how shards are cut is proved at two ranks by test_lora_sync.py, through the same functions.
+    # One rank: how shards are cut is proved at two ranks by test_engine.py, through the same functions.
     record, table = run("tp_exact", work, "--shape", "tiny", "--tensor-parallel-size", "1")
     counts = [found["counts"] for name, found in record["parts"].items() if name != "engine"]
     assert len(counts) == 3

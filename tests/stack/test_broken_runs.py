@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from direct import kill, log_of, start, wait_until
+from direct import Training, kill, log_of, start, wait_until
 
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import read_jsonl
@@ -60,7 +60,7 @@ def environment(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def finish(run_dir: Path, process: subprocess.Popen) -> int:
+def finish(run_dir: Path, process: Training) -> int:
     """The exit status of a run, once nothing of it is left."""
     try:
         return process.wait(timeout=1200)
@@ -68,7 +68,7 @@ def finish(run_dir: Path, process: subprocess.Popen) -> int:
         kill(run_dir, process)
 
 
-def stopped_by(run_dir: Path, process: subprocess.Popen) -> dict:
+def stopped_by(run_dir: Path, process: Training) -> dict:
     """Wait for a run that a rule must stop; what run.json says, and that all is in order behind it."""
     status = finish(run_dir, process)
     assert status == 10, log_of(run_dir)[-6000:]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from direct import kill, log_of, start, wait_until
+from direct import Training, kill, log_of, start, wait_until
 from float32_truth import assert_only_rounding_parts_evaluations
 from tiny_dense import make_dense_checkpoint
 
@@ -110,7 +110,7 @@ def end(launcher: subprocess.Popen) -> None:
 
 
 def fell(
-    run_dir: Path, process: subprocess.Popen, output: Path, *victims: str, after: str = "."
+    run_dir: Path, process: subprocess.Popen | Training, output: Path, *victims: str, after: str = "."
 ) -> tuple[list[int], str]:
     """Kill one process of each title while the policy trains, once the file `after` is there, and see how the run ends.
 

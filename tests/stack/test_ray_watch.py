@@ -55,9 +55,9 @@ def watched(address: str, scenario: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
 
 
-@pytest.mark.parametrize("scenario", ["finish", "agents"])
-def test_results_are_those_of_ray_get(address, scenario):
-    done = watched(address, scenario)
+def test_results_are_those_of_ray_get(address):
+    """Although the trainer ends actors of its own meanwhile."""
+    done = watched(address, "agents")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "result [0, 1]"
 
@@ -120,26 +120,3 @@ def test_a_core_that_takes_long_to_end_is_named_all_the_same(address):
         core.kill()
     assert (death.who, death.pid) == ("EngineCore", core.pid)
     assert "SIGKILL" in death.how
-
-
-def test_engine_reports_the_death_of_its_core(request, checkpoint):
-    """The actor lives on, and would be asked nothing before the next rollout."""
-    import psutil
-    import ray
-    from openrlhf.trainer.ray import create_vllm_engines
-    from openrlhf.trainer.ray.vllm_engine import LLMRayActor
-
-    assert hasattr(LLMRayActor.__ray_metadata__.modified_class, "watch")
-    ray.init(request.getfixturevalue("address"), logging_level="ERROR", log_to_driver=False)
-    try:
-        (engine,) = create_vllm_engines(1, 1, str(checkpoint), 0, False, True, True, 160, None, 0.9)
-        ray.get(engine.get_num_unfinished_requests.remote())
-        actor = psutil.Process(ray.get(engine.__ray_call__.remote(lambda _: os.getpid())))
-        (core,) = [child for child in actor.children() if child.cmdline()[0].startswith("VLLM::EngineCore")]
-        alarm = engine.watch.remote()
-        core.kill()
-        (death,) = ray.get(alarm, timeout=300)
-        assert (death.who, death.pid, death.log_pid) == ("EngineCore", core.pid, actor.pid)
-        assert "SIGKILL" in death.how
-    finally:
-        ray.shutdown()

@@ -1,4 +1,4 @@
-"""A run that is killed while it saves goes on to the very numbers of one that was not."""
+"""A run that is killed while it saves resumes to the very numbers of one that was not."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Rollouts from OpenRLHF's own generator and engines under Ray: seeds, order, the canary, chunked prompts."""
+"""Rollouts from OpenRLHF's own generator and engines under Ray: seeds, order, canary, filtering, a core that dies."""
 
 import os
 import types
@@ -158,7 +158,9 @@ def base_of_one_layer(checkpoint, number: int) -> tuple:
     return NAMES[number], weight.dtype, tuple(weight.shape), ray.put(weight.flatten().view(torch.uint8).numpy())
 
 
-def test_colocated_engines_are_up_before_anything_else_loads(cluster, checkpoint):
+@pytest.fixture(scope="module")
+def colocated(cluster, checkpoint):
+    """An engine in a placement group, and the state of its actor when `create_vllm_engines` has returned."""
     import ray
     from openrlhf.trainer.ray import create_vllm_engines
     from ray.util.placement_group import placement_group, remove_placement_group
@@ -166,7 +168,27 @@ def test_colocated_engines_are_up_before_anything_else_loads(cluster, checkpoint
     group = placement_group([{"GPU": 1, "CPU": 1}])
     ray.get(group.ready())
     (engine,) = create_vllm_engines(1, 1, str(checkpoint), 0, False, True, True, 160, group, 0.9)
-    state = ray._private.state.actors(engine._actor_id.hex())["State"]  # ALIVE once its `__init__` has ended
+    yield engine, ray._private.state.actors(engine._actor_id.hex())["State"]
     ray.kill(engine)
     remove_placement_group(group)
-    assert state == "ALIVE"
+
+
+def test_colocated_engines_are_up_before_anything_else_loads(colocated):
+    assert colocated[1] == "ALIVE", "its `__init__` has ended"
+
+
+def test_engine_reports_the_death_of_its_core(request):
+    """The actor lives on, and would be asked nothing before the next rollout. Last in the file: no engine is left."""
+    import psutil
+    import ray
+    from openrlhf.trainer.ray.vllm_engine import LLMRayActor
+
+    assert hasattr(LLMRayActor.__ray_metadata__.modified_class, "watch")
+    engine, _ = request.getfixturevalue("colocated")
+    actor = psutil.Process(ray.get(engine.__ray_call__.remote(lambda _: os.getpid())))
+    (core,) = [child for child in actor.children() if child.cmdline()[0].startswith("VLLM::EngineCore")]
+    alarm = engine.watch.remote()
+    core.kill()
+    (death,) = ray.get(alarm, timeout=300)
+    assert (death.who, death.pid, death.log_pid) == ("EngineCore", core.pid, actor.pid)
+    assert "SIGKILL" in death.how

@@ -5,6 +5,7 @@ python train_direct.py RUN_DIR CHECKPOINT [OPENRLHF OPTION …]     metrics go t
 
 import json
 import os
+import runpy
 import shlex
 import subprocess
 import sys
@@ -59,17 +60,23 @@ def command(run_dir: Path, checkpoint: str, extra: list[str]) -> list[str]:
     }
     words = [str(word) for pair in options.items() for word in pair]
     stock = [*preset("models/tiny"), *preset("clusters/cpu"), *words, "--apply_chat_template"]
-    return [sys.executable, "-m", "openrlhf.cli.train_ppo_ray", *stock, "--pretrain", checkpoint, *extra]
+    return ["openrlhf.cli.train_ppo_ray", *stock, "--pretrain", checkpoint, *extra]
 
 
-def main(run_dir: str, checkpoint: str, *extra: str) -> int:
+def main(run_dir: str, checkpoint: str, *extra: str) -> None:
     place = Path(run_dir)
     place.mkdir(parents=True, exist_ok=True)
     os.environ.update({"METRICS_LOG_DIR": run_dir, "SAMPLES_LOG_DIR": str(place / "samples")})
-    words = command(place, checkpoint, list(extra))
+    sys.argv = command(place, checkpoint, list(extra))
     with ray_head(place, logical_gpus=3) as address:
-        return subprocess.run(words, env=os.environ | {"RAY_ADDRESS": address, MARK: run_dir}).returncode
+        import ray  # behind the environment that `benchmarks.ray_head` sets
+
+        os.environ.update({"RAY_ADDRESS": address, MARK: run_dir})
+        try:  # in this process: tests fork it from one that has made the imports
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        finally:
+            ray.shutdown()
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -116,7 +116,7 @@ def test_all_readers_of_a_command_agree(words, wanted):
     assert report.keys() == wanted.keys()
 
 
-SETTLED = ("critic_pretrain", "packing_samples", "attn_implementation", "remote_rm_url")  # by `command.settle`
+SETTLED = ("actor", "critic_pretrain", "packing_samples", "attn_implementation", "remote_rm_url")  # by `settle`
 
 
 def test_what_is_not_given_has_the_trainers_default_for_all_who_need_it():

@@ -171,9 +171,7 @@ def test_gates(run):
 
 
 def test_what_cannot_be_stopped_is_refused(run):
-    asynchronous = options(run, async_train=True)
-    require_stoppable(asynchronous)
-    assert asynchronous.stop_rules == "off"
+    require_stoppable(options(run, async_train=True, stop_rules="off"))
     with pytest.raises(ValueError, match="asynchronous training cannot be stopped"):
         require_stoppable(options(run, async_train=True, stop_rules="disk"))
     with pytest.raises(ValueError, match="--stop_rules: found 'dsik'"):

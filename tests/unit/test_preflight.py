@@ -72,7 +72,7 @@ def test_a_good_run_is_go(run, capsys):
     ("more", "name"),
     [
         (["--train_batch_size", "100"], "batches"),
-        (["--rollout_batch_size", "0"], "batches"),
+        (["--eval_steps", "0"], "steps"),
         (["--num_episodes", "4000", "--lr_warmup_ratio", "0.5"], "learning rate"),
         (["--gradient_checkpointing"], "attention"),
         (["--pretrain", "nowhere"], "model"),

@@ -64,13 +64,12 @@ def test_bad_commands_are_refused(words, message):
     ],
 )  # fmt: skip
 def test_trainer_and_preflight_refuse_the_same_with_one_message(text, tmp_path):
-    """As its main does, the trainer settles what it has parsed before it checks."""
     (tmp_path / "config.json").write_text('{"model_type": "gpt_oss"}')
     words = [*TINY.split(), "--pretrain", str(tmp_path), *text.split()]
     with pytest.raises(ValueError, match=r"found:? (.|\n)*\n  wanted: (.|\n)*\n  repair: ") as preflight:
         command.parse(["-m", command.MODULE, *words])
     with pytest.raises(SystemExit) as trainer:
-        check(command.settle(command.trainer_parser().parse_args(words)))
+        check(command.trainer_parser().parse_args(words))
     assert trainer.value.code == f"error: {preflight.value}"
 
 
@@ -109,7 +108,6 @@ def test_good_batches_pass():
     [
         ("--train_batch_size 100", "100 is no multiple of micro-batch x ranks (64)", "--train_batch_size 64"),
         ("--train_batch_size 512", "--train_batch_size 512 above the 256 samples", "--train_batch_size 256"),
-        ("--actor_num_gpus_per_node 8", "batches of 64 than there are ranks (8)", "--micro_rollout_batch_size 8"),
         (f"{UNEVEN} 2 --micro_rollout_batch_size 100", "train on 200, 56", "--micro_rollout_batch_size 8"),
         (f"{UNEVEN} 3 --train_batch_size 3", "train on 128, 128, 0", "--rollout_batch_size 33"),
     ],
@@ -121,11 +119,6 @@ def test_bad_batches_are_refused(text, measured, repair):
 def test_gradients_that_are_left_over_are_a_warning():
     args = options("--train_batch_size 192 --micro_train_batch_size 64")
     refused(batches.check_batches(args), "leave 64 gradients over", "--rollout_batch_size", WARN)
-
-
-@pytest.mark.parametrize("name", ["rollout_batch_size", "micro_train_batch_size", "vllm_tensor_parallel_size"])
-def test_sizes_below_one_are_refused_before_anything_divides_by_them(name):
-    refused(batches.check_sizes(options(f"--{name} 0")), f"--{name} 0: wanted 1 or more", "correct it")
 
 
 @pytest.mark.parametrize("name", ["eval_steps", "save_steps", "logging_steps"])
@@ -168,10 +161,8 @@ def test_every_sample_is_dealt_out_once_and_uneven_deals_are_refused(prompts, n,
     args = changed(micro_rollout_batch_size=micro, advantage_estimator="reinforce", **sizes)
     deal = batches.samples_by_rank(args)
     assert sum(deal) == prompts * n and len(deal) == actors
-    uneven = any(
-        "wait for each other" in f.measured or "fewer batches" in f.measured for f in batches.fault_lines(args)
-    )
-    assert uneven == (len(set(deal)) > 1 or prompts * n // micro < actors)
+    uneven = any("wait for each other" in fault.measured for fault in batches.fault_lines(args))
+    assert uneven == (len(set(deal)) > 1)
 
 
 @settings(max_examples=300)
@@ -209,9 +200,6 @@ def test_steps():
     refused(batches.check_steps(asynchronous, 768), "no evaluation in the loop", "leave --async_train out", WARN)
     frozen = options("--freezing_actor_steps 100")
     refused(batches.check_steps(frozen, 768), "no update until then", "leave --freezing_actor_steps out", WARN)
-    unrewarded = options("--eval_dataset E.jsonl --eval_steps 4")
-    unrewarded.remote_rm_url = None
-    refused(batches.check_steps(unrewarded, 768), "without a reward function", "--remote_rm_url")
 
 
 def test_learning_rate():
@@ -253,10 +241,6 @@ def test_devices():
     six = options("--vllm_tensor_parallel_size 6")
     refused(batches.check_devices(six, heads, None), "6 does not divide 8 (num_key_value_heads)", "_size 2")
     assert verdicts(batches.check_devices(options("--vllm_tensor_parallel_size 16"), CONFIG_20B, None)) == {GO}
-    shared = options("--colocate_all_models --actor_num_gpus_per_node 4 --vllm_num_engines 3")
-    refused(batches.check_devices(shared, CONFIG_20B, None), "with 4 actor GPUs and 3 x 1", "--vllm_num_engines 4")
-    reference = options("--colocate_actor_ref --init_kl_coef 0.1 --separate_reference_model")
-    refused(batches.check_devices(reference, {}, None), "8 GPUs for the reference", "--ref_num_gpus_per_node 1")
 
 
 def test_gpus_wanted_by_placement():

@@ -12,7 +12,7 @@ from rft.runs.preflight.data import Prompts
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import GO, WARN, gigabytes
 
-COLOCATED = "--init_kl_coef 0.1 --separate_reference_model --colocate_actor_ref"
+COLOCATED = "--init_kl_coef 0.1 --separate_reference_model --colocate_actor_ref --ref_num_gpus_per_node 4"
 
 
 def test_disk(tmp_path, checkpoint):

@@ -132,7 +132,7 @@ def test_training_command_is_checked_before_anything_starts(tmp_path):
     model, data = checkpoint(tmp_path / "model"), tmp_path / "train.jsonl"
     data.write_text('{"input": [{"role": "user", "content": "1 + 1"}], "label": "2"}\n')
     command = ["-m", MODULE, "--pretrain", str(model), "--prompt_data", str(data), "--attn_implementation", "eager"]
-    command += ["--label_key", "label", "--apply_chat_template"]
+    command += ["--label_key", "label", "--apply_chat_template", "--remote_rm_url", "http://127.0.0.1/get_reward"]
     check_command(command)
     check_command([*command, "--prompt_data", f"{data}, {data}", "--eval_dataset", f"{data},hub/name"])
     for overrides, message in (

@@ -8,6 +8,7 @@ from argparse import Namespace
 
 from rft import packing
 from rft.options import batches
+from rft.options.assertions import even_repair, ranks, samples
 from rft.options.command import gpus_wanted
 from rft.runs import lr_schedule
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
@@ -25,16 +26,6 @@ SCHEDULERS = (
 COLLAPSED_AT = 1e-2  # with LoRA, measured; larger models take far less
 
 
-def ranks(args: Namespace) -> int:
-    """Data-parallel ranks of the actor."""
-    return args.actors // (args.ring_attn_size * args.ds_tensor_parallel_size)
-
-
-def samples(args: Namespace) -> int:
-    """Samples of one rollout."""
-    return args.rollout_batch_size * args.n_samples_per_prompt
-
-
 def rollouts(args: Namespace, prompts: int) -> int:
     """Rollouts of the whole run; prompts that do not fill one at the end of an episode are left out."""
     return prompts // args.rollout_batch_size * args.num_episodes
@@ -49,17 +40,10 @@ def samples_by_rank(args: Namespace) -> list[int]:
 
 
 def check_sizes(args: Namespace) -> list[Line]:
-    """A fault where a size is below 1, or ranks cannot be formed; nothing where the other checks can count on them."""
-    sizes = ("rollout_batch_size", "n_samples_per_prompt", "train_batch_size", "micro_train_batch_size")
-    sizes += ("micro_rollout_batch_size", "num_episodes", "max_epochs", "vllm_tensor_parallel_size")
-    sizes += ("actor_num_nodes", "actor_num_gpus_per_node", "ring_attn_size", "ds_tensor_parallel_size")
-    sizes += ("prompt_max_len", "generate_max_len", "max_samples")
-    low = [f"--{name} {getattr(args, name)}" for name in sizes if getattr(args, name) < 1]
+    """A fault where ranks cannot be formed, or a number of steps is 0: nothing where the other checks can count."""
     zero = [f"--{name} 0" for name in ("eval_steps", "save_steps", "logging_steps") if getattr(args, name) == 0]
     if zero:  # ZeroDivisionError after the first rollout
         return [Line("steps", NO_GO, f"{', '.join(zero)}: the trainer divides by it", "leave it out, or 1 or more")]
-    if low:
-        return [Line("batches", NO_GO, f"{', '.join(low)}: wanted 1 or more", "correct it")]
     if ranks(args) < 1 or args.actors % (args.ring_attn_size * args.ds_tensor_parallel_size):
         measured = f"{args.actors} actor GPUs cannot be split by ring x tensor parallel size"
         return [Line("batches", NO_GO, measured, "--ring_attn_size 1 --ds_tensor_parallel_size 1")]
@@ -109,23 +93,11 @@ def fault_lines(args: Namespace):
     elif total % size:
         measured = f"{total} samples a rollout leave {total % size} gradients over for the next rollout's first step"
         yield Line("batches", WARN, measured, f"--rollout_batch_size with a product that is a multiple of {size}")
-    # The trainer asserts the first; ranks with unequal work wait for each other in ZeRO-3's gathers until a timeout.
+    # Ranks with unequal work wait for each other in ZeRO-3's gathers until a timeout.
     by_rank = samples_by_rank(args)
-    if total // args.micro_rollout_batch_size < dp:
-        measured = f"{total} samples make fewer batches of {args.micro_rollout_batch_size} than there are ranks ({dp})"
-        yield Line("batches", NO_GO, measured, even_repair(args))
-    elif len(set(by_rank)) > 1:
+    if len(set(by_rank)) > 1:
         measured = f"ranks would train on {', '.join(map(str, by_rank[:8]))} samples and wait for each other forever"
         yield Line("batches", NO_GO, measured, even_repair(args))
-
-
-def even_repair(args: Namespace) -> str:
-    """Options with which every rank gets as many samples as the others: a batch of at most 8, or more prompts."""
-    total, dp, n = samples(args), ranks(args), args.n_samples_per_prompt
-    if total % dp:
-        unit = dp // math.gcd(dp, n)
-        return f"--rollout_batch_size {math.ceil(args.rollout_batch_size / unit) * unit}"
-    return f"--micro_rollout_batch_size {max(size for size in range(1, 9) if total % (size * dp) == 0)}"
 
 
 def check_steps(args: Namespace, prompts: int | None) -> list[Line]:
@@ -154,8 +126,6 @@ def check_steps(args: Namespace, prompts: int | None) -> list[Line]:
     if args.eval_dataset and args.eval_temperature == 0 and args.eval_n_samples_per_prompt > 1:
         measured = f"greedy evaluation with {args.eval_n_samples_per_prompt} equal samples a prompt"
         faults.append(Line("steps", WARN, measured, "--eval_n_samples_per_prompt 1"))
-    if args.eval_dataset and not args.remote_rm_url:
-        faults.append(Line("steps", NO_GO, "--eval_dataset without a reward function", "--remote_rm_url FILE.py"))
     left = prompts % args.rollout_batch_size
     unused = f", {left} prompts an episode left out" if left else ""
     return lines("steps", faults, f"{total} rollout steps{unused}")
@@ -210,16 +180,6 @@ def check_devices(args: Namespace, config: dict, present: int | None) -> list[Li
         if heads % parallel and (name == "num_attention_heads" or parallel % heads):
             measured = f"--vllm_tensor_parallel_size {parallel} does not divide {heads} ({name})"
             faults.append(Line("devices", NO_GO, measured, f"--vllm_tensor_parallel_size {math.gcd(heads, parallel)}"))
-    shared = args.colocate_all_models and not args.async_train
-    if shared and args.actors != args.engines * parallel:
-        measured = f"--colocate_all_models with {args.actors} actor GPUs and {args.engines} x {parallel} for engines"
-        faults.append(Line("devices", NO_GO, measured, f"--vllm_num_engines {max(1, args.actors // parallel)}"))
-    references = args.ref_num_nodes * args.ref_num_gpus_per_node
-    colocated = args.colocate_actor_ref or args.colocate_all_models
-    if args.own_reference and colocated and references != args.actors:
-        measured = f"{references} GPUs for the reference model, which shares the actor's {args.actors}"
-        repair = f"--ref_num_nodes {args.actor_num_nodes} --ref_num_gpus_per_node {args.actor_num_gpus_per_node}"
-        faults.append(Line("devices", NO_GO, measured, repair))
     wanted = gpus_wanted(args)
     if present is not None and wanted > present:
         measured = f"{wanted} GPUs wanted, {present} here: Ray would wait for the others forever"
