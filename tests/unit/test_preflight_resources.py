@@ -144,6 +144,9 @@ def test_gpu_memory_of_the_real_sizes(tmp_path):
     )
 
 
+TOKENS = "--loss_normalization batch --micro_train_tokens 8192"
+
+
 def test_a_larger_micro_batch_is_named_where_it_fits(tmp_path):
     args = options(f"{EIGHT_GPUS} --pretrain {weights_of(tmp_path / 'model', 13.8e9)}")  # 16 samples an update, 4 ranks
     found = {free: memory.check_gpu_memory(args, CONFIG_20B, gpus(free, 150))[0] for free in (85, 149, 400)}
@@ -152,7 +155,7 @@ def test_a_larger_micro_batch_is_named_where_it_fits(tmp_path):
     assert "; --micro_train_batch_size 4 would fit too" in found[400].measured
     assert {line.verdict for line in found.values()} == {GO}
     assert "another loss unless --loss_normalization batch" in found[400].measured
-    for more, named in (("--loss_normalization batch", True), ("--use_dynamic_batch", False), (COLOCATED, False)):
+    for more, named in (("--loss_normalization batch", True), (TOKENS, False), (COLOCATED, False)):
         line = memory.check_gpu_memory(
             options(f"{EIGHT_GPUS} --pretrain {tmp_path / 'model'} {more}"), CONFIG_20B, gpus(400)
         )[0]
