@@ -58,6 +58,7 @@ def require_sound_budget(args: Namespace) -> None:
         raise ValueError(
             "micro-batches by tokens are for the rollout's log-probabilities and for training, or for neither\n"
             f"  found:  --micro_rollout_tokens {args.micro_rollout_tokens} without --micro_train_tokens\n"
+            "  wanted: both, or --micro_train_tokens alone, which counts for both\n"
             f"  repair: --micro_train_tokens {args.micro_rollout_tokens}, or --micro_rollout_tokens 0"
         )
     if args.micro_train_tokens:
@@ -145,7 +146,7 @@ def require_independence(args: Namespace) -> None:
         )
     if args.policy_loss_type == "gspo":
         terms = ["--use_kl_loss"] * (args.use_kl_loss and args.init_kl_coef > 0)
-        terms += [f"--entropy_loss_coef {args.entropy_loss_coef:g}"] * bool(args.entropy_loss_coef)
+        terms += [f"--entropy_loss_coef {args.entropy_loss_coef}"] * bool(args.entropy_loss_coef)
         if terms:
             raise ValueError(
                 "gspo's loss is a mean over responses and these terms one over tokens: no one weight of a micro-batch "

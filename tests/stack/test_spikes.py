@@ -113,12 +113,26 @@ def test_replay_computes_the_step_again(runs):
     assert norm <= (0 if runs.ranks == 1 else 0.01 * float(rows["gradient norm"][0]))
 
 
-def test_dynamic_batches_and_a_gradient_that_is_not_finite(checkpoint, tmp_path):
+def test_micro_batches_by_tokens_of_two_ranks(checkpoint, tmp_path):
+    """The weights are over both ranks, and a replay of both on one finds the losses and the norm again."""
+    train(checkpoint, tmp_path, 2, 3, "dynamic", record=True)
+    facts = [json.loads((tmp_path / f"spikes/step_2_rank_{rank}/spike.json").read_text()) for rank in (0, 1)]
+    counts = [len(of_rank["micro_batches"]) for of_rank in facts]
+    assert counts[0] == counts[1] > 1
+    scales = [micro["dynamic_loss_scale"] for of_rank in facts for micro in of_rank["micro_batches"]]
+    assert sum(scales) == pytest.approx(2) and max(scales) > min(scales)
+    done = replay(tmp_path / "spikes/step_2_rank_1")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert len(compared(done)) == 2 * sum(counts) + 1
+
+
+def test_micro_batches_by_tokens_and_a_gradient_that_is_not_finite(checkpoint, tmp_path):
     train(checkpoint, tmp_path, 1, 3, "dynamic", record=True)
     norms = {line["optimizer_step"]: line["grad_norm"] for line in read_jsonl(tmp_path / "spike_log.jsonl")}
     assert list(norms) == list(range(1, STEPS + 1))
     assert norms.pop(STEPS) is None  # DeepSpeed itself says 1.0
     assert all(norm > 0 for norm in norms.values())
+    # A rollout's 8 samples of 21 to 29 tokens, 4 an update: three fit into 96.
     facts = json.loads((tmp_path / "spikes/step_2_rank_0/spike.json").read_text())
     assert len(facts["micro_batches"]) > 1
     assert sum(micro["dynamic_loss_scale"] for micro in facts["micro_batches"]) == pytest.approx(1)

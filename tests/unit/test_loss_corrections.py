@@ -13,7 +13,6 @@ from rft.hooks.advantages import GROUP_EPSILON, group_advantages
 from rft.hooks.corrections import rollout_weights
 from rft.hooks.kl import approx_kl
 from rft.options.loss import CORRECTIONS, correction_bounds
-from rft.runs.preflight import batches
 
 ROUNDING = 2**-22  # relative: four of float32's half spacings, for a difference, a sum, an exponential and a product
 LOG_PROBS = st.lists(st.tuples(st.floats(-12, 0, width=32), st.floats(-12, 0, width=32)), min_size=1, max_size=12)
@@ -190,7 +189,6 @@ def test_corrections_have_their_usual_bounds_unless_told():
         (f"{CORRECTED} icepop --vllm_is_bounds 2 5", "of icepop: found 2 5", "--vllm_is_bounds 0.5 5"),
         (f"--policy_loss_type gspo {CORRECTED} icepop", "gspo has no weights", "--policy_loss_type ppo"),
         ("--policy_loss_type gspo --loss_normalization batch", "gspo's loss is a mean over sequences", "out"),
-        ("--use_dynamic_batch --zero_stage 2 --adam_offload", "loses all gradients but the last", "--zero_stage 3"),
         ("--advantage_estimator dr_grpo --n_samples_per_prompt 1", "no advantage at all", "--n_samples_per_prompt 8"),
     ],
 )  # fmt: skip
@@ -199,8 +197,3 @@ def test_losses_that_do_not_mean_what_they_say_are_refused(text, found, repair):
         options(text)
     assert found in str(refusal.value)
     assert repair in str(refusal.value).splitlines()[-1]
-
-
-def test_dynamic_batches_whose_gradients_add_up_are_allowed():
-    for text in ("--zero_stage 3 --adam_offload", "--zero_stage 2"):
-        assert batches.check_sizes(options(f"--use_dynamic_batch {text}")) == []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rft.hooks.loss import ratio_tails, token_weights
-from rft.options.loss import require_on_policy, require_static_batches
+from rft.options.loss import require_on_policy
 
 
 def test_tails_of_a_known_vector():
@@ -45,7 +45,7 @@ def test_scales_make_a_mean_over_all_tokens_of_a_step(mine, other):
 def options(**changes) -> types.SimpleNamespace:
     defaults = {
         "on_policy_ratio_one": True, "rollout_batch_size": 4, "n_samples_per_prompt": 2, "train_batch_size": 8,
-        "max_epochs": 1, "async_train": False, "loss_normalization": "micro_batch", "use_dynamic_batch": False,
+        "max_epochs": 1, "async_train": False,
     }  # fmt: skip
     return types.SimpleNamespace(**(defaults | changes))
 
@@ -56,9 +56,3 @@ def test_ratio_one_is_for_exactly_on_policy_updates():
     for change in ({"train_batch_size": 4}, {"max_epochs": 2}, {"async_train": True}):
         with pytest.raises(ValueError, match=r"wanted: --train_batch_size 8"):
             require_on_policy(options(**change))
-
-
-def test_batch_normalisation_needs_fixed_batches():
-    require_static_batches(options(loss_normalization="batch"))
-    with pytest.raises(ValueError, match="--use_dynamic_batch"):
-        require_static_batches(options(loss_normalization="batch", use_dynamic_batch=True))

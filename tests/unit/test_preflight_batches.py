@@ -58,9 +58,9 @@ def test_bad_commands_are_refused(words, message):
     [
         "--async_train", "--enable_ema", "--target_modules lm_head", "--n_samples_per_prompt 1",
         "--advantage_estimator rloo --n_samples_per_prompt 1", "--on_policy_ratio_one --train_batch_size 128",
-        "--loss_normalization batch --use_dynamic_batch", "--loss_normalization batch --policy_loss_type gspo",
+        "--use_dynamic_batch", "--train_max_tokens_per_gpu 9000", "--loss_normalization batch --policy_loss_type gspo",
         "--vllm_is_correction_type mis", "--attn_implementation flash_attention_2", "--attn_implementation sdpa",
-        "--packing_samples", "--use_dynamic_batch", "--ring_attn_size 2", "--stop_rules all --async_train",
+        "--packing_samples", "--micro_train_tokens 640", "--ring_attn_size 2", "--stop_rules all --async_train",
     ],
 )  # fmt: skip
 def test_trainer_and_preflight_refuse_the_same_with_one_message(text, tmp_path):
@@ -89,7 +89,9 @@ def test_options_that_are_refused_together_are_sound_alone():
 
 
 def test_options_are_settled_as_the_trainer_does():
-    assert options("--use_dynamic_batch").packing_samples
+    tokens = options("--micro_train_tokens 640 --loss_normalization batch")
+    assert (tokens.use_dynamic_batch, tokens.packing_samples) == (True, False)
+    assert (tokens.micro_train_batch_size, tokens.micro_rollout_batch_size, tokens.micro_rollout_tokens) == (1, 1, 640)
     assert options("--packing_samples").attn_implementation == "flash_attention_2"
     assert options("--advantage_estimator gae").critic_pretrain == "M"
     assert not options("--init_kl_coef 0.1").own_reference
@@ -97,7 +99,7 @@ def test_options_are_settled_as_the_trainer_does():
 
 
 def test_good_batches_pass():
-    for text in ("", EIGHT_GPUS, "--use_dynamic_batch --micro_train_batch_size 3"):
+    for text in ("", EIGHT_GPUS, "--micro_train_tokens 640 --loss_normalization batch --actor resident"):
         args = options(text)
         assert batches.check_sizes(args) == [] and verdicts(batches.check_batches(args)) == {GO}
 

@@ -7,12 +7,14 @@ import types
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rft.hooks import metrics, phases
 from rft.hooks.numeric_logs import numeric_only, text_only
 from rft.hooks.sample_metrics import sample_metrics
 from rft.hooks.samples import write_samples
-from rft.hooks.step_metrics import token_metrics
+from rft.hooks.step_metrics import means, status_sums, token_metrics
 
 
 def sample(reward: float, **info) -> types.SimpleNamespace:
@@ -65,6 +67,47 @@ def test_token_statistics():
     assert found["mismatch_abs_mean"] == pytest.approx(0.1)
     assert found["mismatch_kl"] == pytest.approx(math.cosh(0.1) - 1, rel=1e-4)
     assert token_metrics({"entropy": np.zeros(0, dtype=np.float32)}) == {}
+
+
+def micro_batch(samples: list[tuple[int, float]], by_token: bool) -> tuple[dict, types.SimpleNamespace]:
+    """What OpenRLHF has of samples of so many action tokens with a value each, and what it reports of them."""
+    tokens, values = (torch.tensor(column, dtype=torch.float64) for column in zip(*samples, strict=True))
+    mask = torch.arange(9)[None] < tokens[:, None]
+    over_tokens = (tokens * values).sum() / tokens.sum()  # NaN where there is none, as OpenRLHF's masked_mean
+    # Lists, as OpenRLHF's collate makes them; the mean of a sample without tokens is NaN.
+    of_sample = torch.where(tokens > 0, values, torch.nan)
+    info = {"reward": list(values), "kl": list(of_sample), "ppo_kl": over_tokens}
+    loss = over_tokens if by_token else values.mean()
+    status = {"policy_loss": float(loss), "actor_lr": 1.0} | {
+        k: float(torch.as_tensor(v).mean()) for k, v in info.items()
+    }
+    return status, types.SimpleNamespace(action_mask=mask, info=info)
+
+
+@pytest.mark.parametrize("by_token", [True, False], ids=["ppo", "gspo"])
+@given(
+    samples=st.lists(st.tuples(st.integers(1, 9), st.floats(-5, 5)), min_size=1, max_size=8),
+    cuts=st.sets(st.integers(1, 7)),
+    silent=st.booleans(),
+)
+def test_reported_means_do_not_depend_on_the_split(by_token, samples, cuts, silent):
+    """Micro-batches of any sizes on two ranks; a sample without action tokens counts as a sample only."""
+    whole = samples + [(0, 2.0)] * silent
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(samples)), len(samples)]
+    parts = [samples[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    parts[-1] = parts[-1] + whole[len(samples) :]
+    ranks = [{}, {}]
+    for number, part in enumerate(parts):
+        for name, pair in status_sums(*micro_batch(part, by_token), by_token).items():
+            kept = ranks[number % 2].setdefault(name, [0.0, 0.0])
+            kept[0], kept[1] = kept[0] + pair[0], kept[1] + pair[1]
+    tokens = sum(count for count, _ in whole)
+    of_tokens = sum(count * value for count, value in whole) / tokens
+    of_samples = sum(value for _, value in whole) / len(whole)
+    wanted = {"policy_loss": of_tokens if by_token else of_samples, "actor_lr": 1.0}
+    wanted |= {"reward": of_samples, "kl": of_tokens, "ppo_kl": of_tokens}
+    assert means(ranks) == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+    assert means([{}, {}]) == {}
 
 
 def test_phases_add_up_and_start_empty():

@@ -1,0 +1,130 @@
+"""Micro-batches by tokens in OpenRLHF's own experience maker and replay buffer: every sample keeps what is its own."""
+
+import types
+
+import pytest
+import torch
+
+LENGTHS = (3, 11, 5, 2, 9, 7, 4, 8)  # action tokens; two prompts of four samples
+PROMPT, BUDGET = 4, 20
+
+
+def rollout() -> list:
+    """One sample a length, whose tokens, reward and log-probabilities tell which one it is."""
+    from openrlhf.trainer.ppo_utils.experience_maker import Experience
+
+    made = []
+    for number, length in enumerate(LENGTHS):
+        tokens = torch.full((1, PROMPT + length), 10 + number)
+        mask = torch.zeros(1, PROMPT + length - 1, dtype=torch.long)
+        mask[:, PROMPT - 1 :] = 1
+        info = {"total_length": torch.tensor([PROMPT + length]), "number": torch.tensor([float(number)])}
+        fields = {"sequences": tokens, "attention_mask": torch.ones_like(tokens), "action_mask": mask, "info": info}
+        made.append(Experience(**fields, rewards=torch.tensor([float(number**2)]), prompts=["p"], labels=["l"]))
+    return made
+
+
+def maker(**changes):
+    """OpenRLHF's experience maker, as far as it needs no actor, and its options."""
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+
+    args = types.SimpleNamespace(
+        actor_num_gpus_per_node=2, actor_num_nodes=1, advantage_estimator="group_norm", ds_tensor_parallel_size=1,
+        gamma=1.0, micro_rollout_batch_size=1, micro_rollout_tokens=BUDGET, micro_train_tokens=BUDGET,
+        n_samples_per_prompt=4, no_advantage_std_norm=False, overlong_buffer_len=None, policy_loss_type="ppo",
+        reward_clip_range=(-10, 10), ring_attn_size=1, stop_properly_penalty_coef=None, train_batch_size=4,
+        use_dynamic_batch=True,
+    )  # fmt: skip
+    vars(args).update(changes)
+    made = object.__new__(RemoteExperienceMaker)
+    made.args, made.strategy, made.advantage_estimator = (
+        args,
+        types.SimpleNamespace(args=args),
+        args.advantage_estimator,
+    )
+    made.kl_ctl, made.tokenizer = types.SimpleNamespace(value=0.0), types.SimpleNamespace(pad_token_id=0)
+    return made
+
+
+def scored(made) -> list:
+    """What the experience maker makes of a rollout, with log-probabilities that name the sample."""
+    experiences = made.split_rollout_samples(rollout())
+    for experience in experiences:
+        numbers = experience.info["number"][:, None]
+        experience.action_log_probs = -numbers * experience.action_mask
+        experience.kl = torch.zeros_like(experience.action_log_probs)
+        experience.info["kl"] = experience.kl.sum(-1)
+    return made.compute_advantages_and_returns(experiences)
+
+
+def by_sample(experiences: list) -> dict[int, tuple]:
+    """Of each sample by its number: tokens, group's std, log-probabilities and advantages of its actions."""
+    found = {}
+    for experience in experiences:
+        for row, number in enumerate(experience.info["number"]):
+            chosen = experience.action_mask[row].bool()
+            tokens = experience.sequences[row][experience.attention_mask[row].bool()].tolist()
+            std = float(experience.info["group_reward_std"][row])
+            values = (experience.action_log_probs[row][chosen], experience.advantages[row][chosen])
+            found[int(number)] = (tokens, std, *(value.tolist() for value in values))
+    return found
+
+
+@pytest.fixture
+def patched():
+    from openrlhf.trainer.ppo_utils import experience_maker
+
+    assert hasattr(experience_maker, "token_batches")
+
+
+def test_samples_keep_their_rewards_whatever_micro_batch_they_are_in(patched):
+    alone = by_sample(scored(maker(use_dynamic_batch=False)))
+    packed = scored(maker())
+    assert [len(experience.sequences) for experience in packed] != [1] * len(LENGTHS) and len(packed) % 2 == 0
+    assert all(experience.attention_mask.sum() <= BUDGET for experience in packed)
+    assert by_sample(packed) == alone
+    assert sorted(alone) == list(range(len(LENGTHS))) and alone[5][0] == [15] * (PROMPT + 7)
+
+
+@pytest.mark.parametrize("kind", ["ppo", "gspo"])
+def test_every_optimizer_step_trains_on_its_own_samples(patched, kind):
+    """On each of two ranks: as many micro-batches, the same steps, and weights that are one mean over each step."""
+    from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
+
+    from rft.hooks import token_batches
+
+    made = maker(policy_loss_type=kind)
+    experiences = token_batches.for_training(scored(made), made.args)
+    half, kept, steps = len(experiences) // 2, [], {0: [], 1: []}
+    for rank in (0, 1):
+        buffer = NaiveReplayBuffer(sample_batch_size=4, dynamic_batch=True)
+        assert buffer.sample_batch_size == 1
+        for experience in experiences[rank * half : (rank + 1) * half]:
+            buffer.append(experience)
+        assert len(buffer) == half == len(buffer.dynamic_loss_scale)
+        step = 0
+        for number in range(half):
+            batch = buffer.collate_fn([buffer[number]])
+            assert batch.attention_mask.sum() <= BUDGET
+            kept.append(batch)
+            of_step = [int(value) for value in batch.info["number"]]
+            weight = len(of_step) if kind == "gspo" else int(batch.action_mask.sum())
+            steps[step].append((of_step, weight, buffer.dynamic_loss_scale[number]))
+            step += buffer.dynamic_optimizer_step[number]
+        assert step == 2
+        buffer.clear()
+        assert len(buffer) == 0 == len(buffer.dynamic_optimizer_step)
+    assert by_sample(kept) == by_sample(scored(maker(use_dynamic_batch=False)))
+    for step, batches in steps.items():
+        assert sorted(number for numbers, _, _ in batches for number in numbers) == list(range(4 * step, 4 * step + 4))
+        total = sum(weight for _, weight, _ in batches)
+        # DeepSpeed averages over the two ranks.
+        assert [scale / 2 for _, _, scale in batches] == pytest.approx([weight / total for _, weight, _ in batches])
+
+
+def test_a_rollout_of_half_a_step_is_refused(patched):
+    from rft.hooks import token_batches
+
+    made = maker(train_batch_size=6)
+    with pytest.raises(ValueError, match=r"found 8 samples(.|\n)*a multiple of 6(.|\n)*--train_batch_size"):
+        token_batches.for_training(scored(made), made.args)
