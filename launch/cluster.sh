@@ -21,7 +21,6 @@ use_cluster() {
 cluster_presets() {
     local file
     for file in "$ROOT"/launch/clusters/[0-9]*x*.env; do
-        [[ $file != *-* ]] || continue # a variant, taken where CLUSTER names it
         if (use "clusters/$(basename -- "$file" .env)" && ((${#CLUSTER_ARGS[@]}))); then basename -- "$file" .env; fi
     done
 }

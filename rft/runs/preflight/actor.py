@@ -63,8 +63,9 @@ def sizes_of(args: Namespace) -> resident.Sizes:
             (args.micro_rollout_tokens, args.micro_rollout_batch_size),
         )
     )
-    sharded = getattr(args, "shard_experts", False) and args.actors > 1
-    return resident.Sizes(trained, scored, args.gradient_checkpointing, args.zero_stage, args.actors, sharded)
+    return resident.Sizes(
+        trained, scored, args.gradient_checkpointing, args.zero_stage, args.actors, args.shard_experts
+    )
 
 
 def larger_micro_batch(args: Namespace, config: dict, free: float) -> str:
