@@ -163,6 +163,16 @@ def test_the_engine_s_part_of_a_shared_gpu_is_computed(on, tmp_path):
     assert training(given).vllm_gpu_memory_utilization == 0.5 and "memory_utilization" not in given.stderr
 
 
+def test_a_utilisation_that_cannot_be_computed_is_asked_for(on, tmp_path):
+    place = {"MODEL": str(model(tmp_path / "model", gigabytes=13.8)), "DATA_ROOT": str(tmp_path)}
+    for name in ("sft_rl_pool.jsonl", "probe_set_200_ood.jsonl", "probe_set_1000_ood.jsonl"):
+        (tmp_path / name).write_text("")
+    elsewhere = {"DRY_RUN": "0", "RFT_STACK": "gpu", "RAY_ADDRESS": "auto", "CLUSTER": "8xh100"}
+    done = on(BIG, [], **elsewhere, **place)
+    assert done.returncode == 1 and "wanted: --vllm_gpu_memory_utilization\n" in done.stderr, done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_model_that_does_not_fit_beside_its_engine_is_refused(on, tmp_path):
     done = on(BIG, ["h100"], MODEL=str(model(tmp_path / "model", gigabytes=80)))
     assert done.returncode == 1 and not done.stdout
