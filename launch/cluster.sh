@@ -21,7 +21,6 @@ use_cluster() {
 cluster_presets() {
     local file
     for file in "$ROOT"/launch/clusters/[0-9]*x*.env; do
-        [[ $file != *-* ]] || continue # a variant, taken where CLUSTER names it
         if (use "clusters/$(basename -- "$file" .env)" && ((${#CLUSTER_ARGS[@]}))); then basename -- "$file" .env; fi
     done
 }
@@ -34,6 +33,14 @@ share_gpu() {
     share=$(python_module rft.runs.preflight.engine "${COMMAND[@]}") || exit
     [[ -n $share ]] || return 1
     CLUSTER_ARGS+=(--vllm_gpu_memory_utilization "$share")
+}
+
+# require_share: after share_gpu, a utilisation for GPUs that it could not see, those of a cluster at RAY_ADDRESS.
+require_share() {
+    [[ $DRY_RUN != 1 && $RFT_STACK == gpu && -n ${OPTION[colocate_all_models]} ]] || return 0
+    [[ " ${COMMAND[*]}" == *" --vllm_gpu_memory_utilization"* ]] ||
+        die "the engine's part of a shared GPU is not known" "no GPU here to compute it for" \
+            "--vllm_gpu_memory_utilization" "give it (docs/running.md), or launch on a machine with such a GPU"
 }
 
 # python_module MODULE ARG…: run it before the set-up too, which makes or repairs .venv: rft alone needs any Python 3.11.

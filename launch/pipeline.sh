@@ -16,6 +16,7 @@ experiment() {
     grpo_command "$@"
     require_gpus
     require_inputs
+    require_share
     begin_run "$@"
     phase "set-up"
     setup_env

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# GRPO on gpt-oss-120b, the actor's parameters in host memory.
-# Hardware: 8 GPUs of 80 GB, 255 GB of host memory. Time: 250 rollouts of 64 samples; not measured.
+# GRPO on gpt-oss-120b.
+# Hardware: two GPUs of 141 GB or more of them (docs/running.md). Time: 250 rollouts of 64 samples; not measured.
 #
 #   bash launch/train_grpo_120b.sh [OPENRLHF OPTION …]        SEED=42 RUN_DIR=runs/… DATA_ROOT=… MODEL=… DRY_RUN=1
 #

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # GRPO on gpt-oss-20b: the first recipe, clip range 0.2 (attempt 26 of docs/sources.md).
-# Hardware: 8 GPUs of 80 GB, 170 GB of host memory. Time: 150 rollouts; 10-13 minutes each on 8 H100 (docs/sources.md).
+# Hardware: one GPU of 80 GB or more of them (docs/running.md). Time: 150 rollouts; not measured.
 #
 #   bash launch/train_grpo_20b.sh [OPENRLHF OPTION …]        SEED=42 RUN_DIR=runs/… DATA_ROOT=… MODEL=… DRY_RUN=1
 #

@@ -14,9 +14,10 @@ from launching import ROOT, launch
 
 from rft.options import command
 from rft.runs.cluster import nearest
+from rft.runs.preflight import memory
 
 BIG, HUGE = (ROOT / f"launch/train_grpo_{size}.sh" for size in ("20b", "120b"))
-PRESETS = [f.stem for f in (ROOT / "launch/clusters").glob("[0-9]*x*.env") if "-" not in f.stem]
+PRESETS = [f.stem for f in (ROOT / "launch/clusters").glob("[0-9]*x*.env")]
 CARDS = {  # MiB and name, as nvidia-smi prints them
     "h100": (81559, "NVIDIA H100 80GB HBM3"),
     "h200": (143771, "NVIDIA H200"),
@@ -101,7 +102,6 @@ def test_gpus_that_are_hidden_do_not_count(on):
 def test_cluster_wins_and_is_checked(on):
     done = on(BIG, ["h100"], CLUSTER="4xh200")
     assert training(done).actors == 4 and "cluster:" not in done.stderr
-    assert training(on(HUGE, ["h100"], CLUSTER="8xh100-offload")).offload  # a variant, by its name only
     for launcher, name in ((BIG, "3xh100"), (BIG, "colocated"), (HUGE, "1xh100")):
         done = on(launcher, ["h100"] * 8, CLUSTER=name)
         assert done.returncode == 1 and not done.stdout
@@ -133,8 +133,8 @@ def test_who_asks_for_the_cpu_gets_its_preset(on):
     assert args.enforce_eager and not args.colocate_all_models and args.actors == 1
 
 
-def model(folder: Path, gigabytes: float) -> Path:
-    """A model as far as the arithmetic reads it: gpt-oss-20b's config.json, weights of this size."""
+def model(folder: Path, gigabytes: float, **more) -> Path:
+    """A model as far as the arithmetic reads it: gpt-oss-20b's config.json with `more`, weights of this size."""
     folder.mkdir()
     config = {
         "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_local_experts": 32,
@@ -142,7 +142,7 @@ def model(folder: Path, gigabytes: float) -> Path:
         "vocab_size": 201088, "max_position_embeddings": 131072, "sliding_window": 128,
         "quantization_config": {"quant_method": "mxfp4"},
     }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(config | more))
     with (folder / "model.safetensors").open("wb") as stream:
         stream.truncate(int(gigabytes * 1e9))
     return folder
@@ -161,6 +161,16 @@ def test_the_engine_s_part_of_a_shared_gpu_is_computed(on, tmp_path):
         assert share == int(100 * (13.8e9 + 3e9 + cache) / (CARDS[card][0] * 2**20)) / 100
     given = on(BIG, ["h100"], "--vllm_gpu_memory_utilization", "0.5", MODEL=place)
     assert training(given).vllm_gpu_memory_utilization == 0.5 and "memory_utilization" not in given.stderr
+
+
+def test_a_utilisation_that_cannot_be_computed_is_asked_for(on, tmp_path):
+    place = {"MODEL": str(model(tmp_path / "model", gigabytes=13.8)), "DATA_ROOT": str(tmp_path)}
+    for name in ("sft_rl_pool.jsonl", "probe_set_200_ood.jsonl", "probe_set_1000_ood.jsonl"):
+        (tmp_path / name).write_text("")
+    elsewhere = {"DRY_RUN": "0", "RFT_STACK": "gpu", "RAY_ADDRESS": "auto", "CLUSTER": "8xh100"}
+    done = on(BIG, [], **elsewhere, **place)
+    assert done.returncode == 1 and "wanted: --vllm_gpu_memory_utilization\n" in done.stderr, done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_model_that_does_not_fit_beside_its_engine_is_refused(on, tmp_path):
@@ -182,6 +192,27 @@ def test_a_preset_asks_for_its_machine_and_its_batches_divide(on, launcher, name
     assert samples % args.train_batch_size == 0
     assert args.train_batch_size % (args.micro_train_batch_size * args.actors) == 0
     assert samples % (args.micro_rollout_batch_size * args.actors) == 0
+
+
+@pytest.mark.parametrize(
+    "name, size", [(n, "20b") for n in PRESETS] + [(n, "120b") for n in ("2xh200", "4xh200", "8xh100")]
+)
+def test_a_preset_fits_its_machine_by_preflight_s_arithmetic(on, tmp_path, name, size):
+    """Below nine tenths of the memory, and with the experts' first products kept for the backward pass."""
+    launcher, gigabytes, more = {
+        "20b": (BIG, 13.8, {}),
+        "120b": (HUGE, 65.3, {"num_local_experts": 128, "num_hidden_layers": 36}),
+    }[size]
+    place = model(tmp_path / "model", gigabytes, **more)
+    count, card = int(name[0]), name[2:]
+    args = training(on(launcher, [card] * count, MODEL=str(place)))
+    total = CARDS[card][0] * 2**20
+    if (name, size) == ("8xh100", "120b"):
+        assert args.shard_experts == args.actors == 4
+    gpus = [{"total": total, "free": total - 500 * 2**20, "name": card}] * count
+    lines = memory.check_gpu_memory(args, json.loads((place / "config.json").read_text()), gpus)
+    assert [line.verdict for line in lines] == ["go"] * 2, lines
+    assert lines[0].measured.endswith("first products: kept"), lines
 
 
 def test_the_nearest_preset_has_most_of_the_gpus():

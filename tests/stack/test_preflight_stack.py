@@ -25,7 +25,7 @@ INCOMPLETE = [[], ["--num_episodes", "3", "--target_modules", "q_proj", "--eps_c
 def training_words(launcher: Path, place: Path) -> list[str]:
     """The options of the training command that a launcher prints, for a model in `place`."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(place), "RFT_STACK": "cpu", "DRY_RUN": "1"}
-    environment |= {"RUN_DIR": str(place / "run"), "MODEL": str(place)}
+    environment |= {"RUN_DIR": str(place / "run"), "MODEL": str(place), "CLUSTER": "8xh100"}
     done = subprocess.run(["bash", launcher], env=environment, cwd=place, capture_output=True, text=True)
     (line,) = (line for line in done.stdout.splitlines() if command.MODULE in line)
     words = shlex.split(line)
@@ -34,7 +34,8 @@ def training_words(launcher: Path, place: Path) -> list[str]:
 
 def test_commands_are_read_as_the_trainer_reads_them(tmp_path):
     """And the trainer's own checks let every launcher's command pass."""
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_oss", "architectures": []}))
+    packed = {"num_local_experts": 128, "quantization_config": {"quant_method": "mxfp4"}}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_oss", "architectures": [], **packed}))
     commands = INCOMPLETE + [training_words(launcher, tmp_path) for launcher in LAUNCHERS]
     (tmp_path / "commands.json").write_text(json.dumps([*commands, ["--generate_max", "8192"]]))
     done = run_module("read_commands", tmp_path / "commands.json", tmp_path / "found.json")

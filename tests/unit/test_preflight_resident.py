@@ -61,9 +61,9 @@ def test_what_each_option_adds_or_saves():
     def peak(**more) -> float:
         return resident.peak_bytes(CONFIG_120B, resident.Sizes(16_384, 32_768)._replace(**more), TRAINED_20B)
 
-    # Shares of the packed bytes, and two layers of them gathered.
+    # Shares of the packed bytes, and a layer of them gathered.
     packed = 36 * 128 * 8640 * 2880 * 17 / 32
-    assert close(peak() - peak(ranks=4, sharded=True), packed * 3 / 4 - 2 * packed / 36 + TRAINED_20B * 14 * 3 / 4)
+    assert close(peak() - peak(ranks=4, shards=4), packed * 3 / 4 - packed / 36 + TRAINED_20B * 14 * 3 / 4)
     assert close(peak() - peak(ranks=4), TRAINED_20B * 14 * 3 / 4)  # ZeRO-2: optimizer and gradients
     assert close(peak(zero_stage=0, ranks=4), peak() - resident.REDUCE_BUCKET)
     kept, h = resident.kept_bytes(CONFIG_120B), resident.first_product_bytes(CONFIG_120B)
@@ -103,7 +103,7 @@ def test_tokens_of_a_micro_batch():
     args = with_values(EIGHT_GPUS, micro_train_tokens=0, micro_rollout_tokens=0, micro_rollout_batch_size=3)
     assert actor.sizes_of(args)[:2] == (5120, 3 * 5120)
     assert actor.sizes_of(with_values(EIGHT_GPUS))[:2] == (16_384, 32_768)
-    assert not actor.sizes_of(args).sharded and actor.sizes_of(with_values(EIGHT_GPUS, shard_experts=True)).sharded
+    assert actor.sizes_of(args).shards == 1 and actor.sizes_of(with_values(EIGHT_GPUS, shard_experts=4)).shards == 4
 
 
 def test_an_engine_gets_what_the_actor_leaves_and_no_more_than_it_can_use(colocated):
@@ -172,7 +172,7 @@ def test_more_tokens_are_named_where_they_fit(tmp_path):
 
 def test_120b_on_cards_of_80_gb_wants_its_experts_sharded():
     four = f"{EIGHT_GPUS} --zero_stage 2 --lora_rank 64"
-    whole, sharded = (with_values(four, shard_experts=on) for on in (False, True))
+    whole, sharded = (with_values(four, shard_experts=on) for on in (1, 4))
     assert verdicts(memory.check_gpu_memory(whole, CONFIG_120B, gpus(H100))[:1]) == {NO_GO}
     assert verdicts(memory.check_gpu_memory(sharded, CONFIG_120B, gpus(H100))[:1]) == {GO}
     one = with_values(f"{four} --actor_num_gpus_per_node 1")

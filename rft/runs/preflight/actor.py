@@ -63,8 +63,9 @@ def sizes_of(args: Namespace) -> resident.Sizes:
             (args.micro_rollout_tokens, args.micro_rollout_batch_size),
         )
     )
-    sharded = getattr(args, "shard_experts", False) and args.actors > 1
-    return resident.Sizes(trained, scored, args.gradient_checkpointing, args.zero_stage, args.actors, sharded)
+    return resident.Sizes(
+        trained, scored, args.gradient_checkpointing, args.zero_stage, args.actors, args.shard_experts
+    )
 
 
 def larger_micro_batch(args: Namespace, config: dict, free: float) -> str:
@@ -72,10 +73,13 @@ def larger_micro_batch(args: Namespace, config: dict, free: float) -> str:
 
     The eager actor takes nearly the same time for a micro-batch whatever it holds: the experts' kernels are many and
     small. On an H200 128 samples of 448 tokens trained in 42 s as 16 micro-batches; as 128 they would have taken 240
-    (docs/benchmarks.md). The resident one dequantises all experts for each, which 16,384 tokens hide.
+    (docs/benchmarks.md). The resident one dequantises all experts for each, which 16,384 tokens hide;
+    computing their first products again would cost more than that.
     """
     if args.own_reference and args.colocate_actor_ref:
         return ""  # the reference model takes what is free
+    if args.micro_train_tokens and not is_resident(args):
+        return ""  # which gains by samples, whatever their tokens
     share = args.train_batch_size // ranks(args)
     if args.micro_train_tokens:
         name, now, bound = "micro_train_tokens", args.micro_train_tokens, min(LARGEST_TOKENS, share * longest(args))
@@ -83,7 +87,8 @@ def larger_micro_batch(args: Namespace, config: dict, free: float) -> str:
     else:
         name, now = "micro_train_batch_size", args.micro_train_batch_size
         sizes = [size for size in range(now + 1, share + 1) if share % size == 0]
-    needs = {size: actor_bytes(Namespace(**vars(args) | {name: size}), config) for size in sizes}
+    peak = with_first_products if is_resident(args) else actor_bytes
+    needs = {size: peak(Namespace(**vars(args) | {name: size}), config) for size in sizes}
     size = max((size for size, need in needs.items() if need <= NEARLY * free), default=None)
     if size is None:
         return ""

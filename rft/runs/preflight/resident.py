@@ -12,7 +12,6 @@ from rft.runs.preflight.model import parameters, projection_shapes
 
 PACKED_BYTES = 17 / 32  # a weight: 4 bits, and one scale byte for 32 of them
 CHUNK = 1024  # rows of logits at a time
-PREFETCHED = 2  # layers of gathered packed experts: the one at work and the next
 ADAPTER_BYTES = 2  # a trained parameter, on every rank
 OPTIMIZER_BYTES = 14  # likewise, divided by ZeRO's ranks: float32 master copy, two moments, bf16 gradient
 CONTEXT = 1e9  # CUDA context, cuBLAS workspaces, NCCL's buffers
@@ -27,7 +26,7 @@ class Sizes(NamedTuple):
     checkpointing: bool = False  # of whole layers
     zero_stage: int = 2
     ranks: int = 1
-    sharded: bool = False  # --shard_experts: each rank holds its share of the packed bytes
+    shards: int = 1  # --shard_experts: ranks that hold a share of the packed bytes each
 
 
 def expert_weights(config: dict) -> int:
@@ -35,15 +34,14 @@ def expert_weights(config: dict) -> int:
     return config["num_local_experts"] * 3 * config["hidden_size"] * config["intermediate_size"]
 
 
-def packed_bytes(config: dict, shares: int = 1) -> float:
-    """All layers' experts: L x expert_weights x 17/32, of `shares` ranks' this one's part.
+def packed_bytes(config: dict, shards: int = 1) -> float:
+    """All layers' experts, L x expert_weights x 17/32, of which each of `shards` ranks has its part.
 
-    10.2 GB at 20b and 60.9 GB at 120b. With several shares the gathered bytes of the layer at work and of the next
-    come on top: 2 x 1.7 GB at 120b.
+    10.2 GB at 20b and 60.9 GB at 120b. With several shards come buffers for a gathered layer, 1.7 GB at 120b: one for
+    each of its two weights, in turn for the one at work and the next (`rft.actor.sharded`).
     """
     layer = expert_weights(config) * PACKED_BYTES
-    gathered = PREFETCHED * layer if shares > 1 else 0
-    return config["num_hidden_layers"] * layer / shares + gathered
+    return config["num_hidden_layers"] * layer / shards + (layer if shards > 1 else 0)
 
 
 def other_bytes(config: dict) -> int:
@@ -107,10 +105,9 @@ def resting_bytes(config: dict, sizes: Sizes, trained: int) -> float:
     Args:
         trained: parameters of the adapter.
     """
-    sharded = sizes.ranks if sizes.sharded else 1
     others = other_bytes(config) / (sizes.ranks if sizes.zero_stage == 3 else 1)
     states = OPTIMIZER_BYTES * trained / (sizes.ranks if sizes.zero_stage else 1)
-    weights = packed_bytes(config, sharded) + others + scratch_bytes(config)
+    weights = packed_bytes(config, sizes.shards) + others + scratch_bytes(config)
     return weights + ADAPTER_BYTES * trained + states + CONTEXT
 
 
