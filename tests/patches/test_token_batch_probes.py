@@ -4,6 +4,7 @@ import types
 
 import pytest
 import torch
+from ranks import run_module
 
 LENGTHS = (3, 11, 5, 2, 9, 7, 4, 8)  # action tokens; two prompts of four samples
 PROMPT, BUDGET = 4, 20
@@ -68,6 +69,17 @@ def by_sample(experiences: list) -> dict[int, tuple]:
             values = (experience.action_log_probs[row][chosen], experience.advantages[row][chosen])
             found[int(number)] = (tokens, std, *(value.tolist() for value in values))
     return found
+
+
+def test_the_trainer_settles_a_budget_before_it_judges_sizes_in_samples(checkpoint):
+    """16 samples make fewer micro-batches of 8 than there are ranks, which does not count; what is refused is the loss."""
+    words = "--remote_rm_url none.py --vllm_num_engines 1 --actor_num_gpus_per_node 4 --micro_rollout_batch_size 8 "
+    words += "--rollout_batch_size 8 --n_samples_per_prompt 2 --train_batch_size 16 --advantage_estimator group_norm "
+    words += "--lora_rank 8 --target_modules q_proj --micro_train_tokens 9000"
+    command = ["openrlhf.cli.train_ppo_ray", "--pretrain", checkpoint, *words.split()]
+    done = run_module(*command, environment={"RAY_ADDRESS": "nowhere"})
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
+    assert done.stdout.rstrip().endswith("  repair: --loss_normalization batch")
 
 
 @pytest.fixture
