@@ -1,11 +1,10 @@
 """Peak GPU memory by process, sampled from nvidia-smi."""
 
-import os
 import re
 import shutil
-import subprocess
 import threading
-from pathlib import Path
+
+from rft.runs.gpu_processes import command_of, query
 
 INTERVAL_SECONDS = 1.0
 ROLES = ("PolicyModelActor", "VLLM::EngineCore", "VLLM::Worker", "LLMRayActor")
@@ -25,22 +24,14 @@ class MemoryMeter(threading.Thread):
 
     def run(self) -> None:
         while shutil.which("nvidia-smi") and not self._done.wait(INTERVAL_SECONDS):
-            samples = compute_apps(query("--query-compute-apps=pid,used_memory"))
-            samples["device, all processes"] = sum(int(line) for line in query("--query-gpu=memory.used"))
+            samples = compute_apps(query("--query-compute-apps=pid,used_memory") or [])
+            samples["device, all processes"] = sum(int(line) for line in query("--query-gpu=memory.used") or [])
             for role, mib in samples.items():
                 self.peaks[role] = max(mib, self.peaks.get(role, 0))
 
     def stop(self) -> None:
         self._done.set()
         self.join()
-
-
-def query(what: str) -> list[str]:
-    """Lines of an nvidia-smi query about the devices in use here; MiB without units."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    command = ["nvidia-smi", what, "--format=csv,noheader,nounits", *(["-i", visible] if visible else [])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
 
 
 def compute_apps(lines: list[str]) -> dict[str, int]:
@@ -55,9 +46,6 @@ def compute_apps(lines: list[str]) -> dict[str, int]:
 
 def role_of(pid: int) -> str:
     """What a process is, by its command line: a role of this stack, else its first word, else `pid N`."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:  # ended meanwhile, or a pid of the host
-        command = ""
+    command = command_of(pid)  # empty: ended meanwhile, or a pid of the host
     named = next((role for role in ROLES if role in command), None)
     return named or (command.split(" ")[0] if command else f"pid {pid}")

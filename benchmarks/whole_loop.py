@@ -36,6 +36,7 @@ MICRO_BATCH = {"resident": 8, "eager": 2}  # sequences; of transformers' model n
 RECOMPUTED = "--gradient_checkpointing --gradient_checkpointing_use_reentrant"  # the other kind fails under ZeRO-3
 ACTORS = {"resident": "--zero_stage 2", "eager": f"--zero_stage 3 --attn_implementation eager {RECOMPUTED}"}
 POLL_SECONDS = 0.5
+MEASURED = ("time_", "tokens_", "tflops_", "model_flops_", "memory_", "sync_", "mismatch_")  # metrics of the page
 
 
 def command(model: Path, prompts: Path, work: Path, size: dict, actor: str, extra: list[str]) -> list[str]:
@@ -112,18 +113,6 @@ def run(words: list[str], logfile: Path, deadline: float, on_step: Callable[[dic
     return "by itself" if ended_itself else "stopped at --budget-seconds"
 
 
-def throughput(record: dict, size: dict) -> dict[str, float]:
-    """Tokens a second of one step: generated ones over the rollout's time, all over the step's and training's."""
-    sequences = size["prompts"] * size["samples"]
-    generated, total = (sequences * record[name] for name in ("response_length", "total_length"))
-    step = record.get("time_step_seconds") or record["seconds_since_last_step"]
-    rates = {"tokens_per_second_step": total / step}
-    for phase, tokens in (("rollout", generated), ("experience", total), ("train", total)):
-        if record.get(f"time_{phase}_seconds"):
-            rates[f"tokens_per_second_{phase}"] = tokens / record[f"time_{phase}_seconds"]
-    return rates
-
-
 def body(record: dict) -> str:
     """The markdown below the header."""
     loop = record["parts"].get("loop", {})
@@ -133,7 +122,7 @@ def body(record: dict) -> str:
     settings = ", ".join(f"{key} {value}" for key, value in record["settings"].items())
     rows = []
     for name in steps[0]:
-        timed = name.startswith(("time_", "tokens_", "sync_", "mismatch_")) or name == "seconds_since_last_step"
+        timed = name.startswith(MEASURED) or name == "seconds_since_last_step"
         later = [step[name] for step in steps[1:] if step.get(name) is not None]
         if timed or name in ("reward", "group_reward_std", "response_length", "ppo_kl", "ppo_clip_ratio", "grad_norm"):
             rows.append((f"`{name}`", steps[0][name], statistics.median(later) if later else None))
@@ -180,7 +169,7 @@ def main() -> int:
         def on_step(step: dict) -> None:
             now = time.monotonic()
             step["seconds_since_last_step"], last[0] = now - last[0], now
-            found["steps"].append(step | throughput(step, size))
+            found["steps"].append(step)
             found["peak_mib"] = dict(meter.peaks)
             publish()
             log(f"step {step['global_step']} after {step['seconds_since_last_step']:.1f} s")

@@ -2,16 +2,16 @@
 # What every launcher shares: strict mode, run directory, phases, environment, the training command.
 #
 #   source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"      at the top of launch/train_*.sh
-#   use models/NAME; use clusters/NAME; use tasks/NAME        the presets: MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS
+#   use models/NAME; use_cluster; use tasks/NAME              the presets: MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS
 #   experiment "$@"               launch/pipeline.sh: the complete run; the user's options come last and win
 #
 # or, where model and data are made by the launcher, its steps: begin_run "$@"; phase NAME; setup_env; start_ray;
 # run CMD ARG…; train_and_measure "$@".
 #
 # Environment: RUN_DIR (default runs/<launcher>/<UTC time>), RFT_STACK=cpu|gpu (default: gpu where nvidia-smi lists
-# one), RAY_ADDRESS (use that cluster and leave it running), DRY_RUN=1 (print the commands, touch nothing), PREFLIGHT=0
-# (skip the checks), and the places of docs/running.md: DATA_ROOT, MODEL_ROOT, OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR,
-# SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
+# one), CLUSTER=NAME of launch/clusters (default: by nvidia-smi), RAY_ADDRESS (use that cluster and leave it running),
+# DRY_RUN=1 (print the commands, touch nothing), PREFLIGHT=0 (skip the checks), and the places of docs/running.md:
+# DATA_ROOT, MODEL_ROOT, OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR, SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
 set -Eeuo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -39,13 +39,17 @@ source "$ROOT/launch/places.sh"
 source "$ROOT/launch/setup.sh"
 # shellcheck source=launch/ray.sh
 source "$ROOT/launch/ray.sh"
+# shellcheck source=launch/cluster.sh
+source "$ROOT/launch/cluster.sh"
 # shellcheck source=launch/pipeline.sh
 source "$ROOT/launch/pipeline.sh"
 
 detect_stack() {
+    STACK_GIVEN=${RFT_STACK:-} # who asks for the CPU gets its preset too, see use_cluster
     if [[ -z ${RFT_STACK:-} ]]; then
         RFT_STACK=cpu
-        if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then RFT_STACK=gpu; fi
+        # No pipe: one that stops reading at the first GPU can end nvidia-smi with SIGPIPE, and with it this machine's GPUs.
+        if command -v nvidia-smi >/dev/null && [[ $(nvidia-smi -L 2>/dev/null) == *"GPU "[0-9]*:* ]]; then RFT_STACK=gpu; fi
     fi
     [[ $RFT_STACK == cpu || $RFT_STACK == gpu ]] ||
         die "unknown stack" "RFT_STACK=$RFT_STACK" "cpu or gpu" "unset RFT_STACK"

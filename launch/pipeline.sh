@@ -127,14 +127,14 @@ preflight() {
 # grpo_command [OPENRLHF OPTION…]: make COMMAND of the presets and the user's options, which come last and win, and read
 # it into OPTION. What rft refuses ends the launch here.
 grpo_command() {
-    local former="${COMMAND[*]@Q}" reader=$PYTHON fields i
+    local former="${COMMAND[*]@Q}" fields i
     COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
     [[ ${COMMAND[*]@Q} != "$former" ]] || return 0
-    # Before the set-up, which makes or repairs .venv, another Python reads a copy of the trainer's options.
-    "$reader" -c '' 2>/dev/null || reader=$(find_python)
-    mapfile -d '' -t fields < <(PYTHONPATH=$ROOT "$reader" -B -m rft.options.command "${COMMAND[@]}")
+    # Before the set-up another Python reads a copy of the trainer's options.
+    mapfile -d '' -t fields < <(python_module rft.options.command "${COMMAND[@]}")
     wait "$!" || exit
     for ((i = 0; i < ${#fields[@]}; i += 2)); do OPTION[${fields[i]}]=${fields[i + 1]}; done
+    if share_gpu; then grpo_command "$@"; fi
 }
 
 # names_in VALUE…: one a line of the names that a value lists with commas between, as OpenRLHF takes problem sets.

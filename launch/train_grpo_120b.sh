@@ -8,7 +8,7 @@
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 use models/gpt-oss-120b
-use clusters/8xh100-offload
+use_cluster
 use tasks/math
 GRPO_ARGS+=(
     --prompt_data "$DATA_ROOT/sft_rl_pool.jsonl"

@@ -9,7 +9,7 @@
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 use models/gpt-oss-20b
-use clusters/8xh100
+use_cluster
 use tasks/math
 GRPO_ARGS+=(--prompt_data "$DATA_ROOT/sft_rl_pool_400.jsonl" --num_episodes 1 --eps_clip 0.2)
 experiment "$@"

@@ -1,6 +1,7 @@
 """MXFP4 bytes to dense weights: a kernel that is bound by memory, and one buffer a shape that all layers share."""
 
 import weakref
+from collections.abc import Callable, Sequence
 
 import torch
 import triton
@@ -12,6 +13,8 @@ from rft.mxfp4_codec import BLOCK, SCALE_NAN, decode
 
 WARPS = 8
 _SCALE_NAN = tl.constexpr(SCALE_NAN)
+_UPPER = tl.constexpr(0xFFFF0000 - 2**32)  # the upper half of an int32
+_ELEMENTS = tl.constexpr(0x81C081C0 - 2**32)  # bits 15 and 8 to 6 of both halves
 # A bf16 pair times 2^126 (the exponent field 126 + 127), then times the block's scale. Both products are exact, in
 # subnormals too: fma.bf16x2 flushes nothing. The addend -0.0 keeps the sign of a zero.
 _SCALE_PAIR = tl.constexpr("""{
@@ -24,7 +27,7 @@ _SCALE_PAIR = tl.constexpr("""{
 
 
 def dequantize(blocks: torch.Tensor, scales: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Write dense weights into `out` and return it; bit-equal to `rft.mxfp4_codec.decode(...).transpose(1, 2)`.
+    """Write dense weights into `out` and return it; the bits of `rft.mxfp4_codec.decode(...).transpose(1, 2)`.
 
     Args:
         blocks: packed elements, uint8 (experts, rows, columns / 32, 16), contiguous.
@@ -48,33 +51,34 @@ def dequantize(blocks: torch.Tensor, scales: torch.Tensor, out: torch.Tensor) ->
 
 
 @triton.jit
-def _spread(word, scale, BYTE: tl.constexpr, PTX: tl.constexpr):
-    """Two elements, of one byte of a word, as a pair of bf16 in an int32, times 2^(scale - 127).
+def _spread(word, factor, BYTE: tl.constexpr, PTX: tl.constexpr):
+    """Two elements, of one byte of a word, as a pair of bf16 in an int32, times the pair of bf16 in `factor`.
 
     An element is a sign, two bits of exponent, one of mantissa. Put at bit 15 and at bits 8 to 6 they are its value
-    times 2^-126 in bf16, exactly: an exponent of zero means a subnormal in both formats.
+    times 2^-126 in bf16, exactly: an exponent of zero means a subnormal in both formats. A multiplication here is two
+    shifts and an `or`, of bits that do not meet.
     """
     byte = (word >> (8 * BYTE)) & 0xFF
-    nibbles = (byte | (byte << 12)) & 0x000F000F
-    pair = ((nibbles & 0x00080008) << 12) | ((nibbles & 0x00070007) << 6)
-    factor = tl.where(scale == 0, 0x0040, scale << 7)  # bf16 of 2^(scale - 127); the least is a subnormal
+    nibbles = (byte * 0x1001) & 0x000F000F  # one in each half: by 0 and 12
+    pair = (nibbles * 0x1040) & _ELEMENTS  # of each half: by 6 and 12
     if PTX:
-        pair = tl.inline_asm_elementwise(
-            _SCALE_PAIR, "=r,r,r", [pair, factor | (factor << 16)], dtype=tl.int32, is_pure=True, pack=1
-        )
+        pair = tl.inline_asm_elementwise(_SCALE_PAIR, "=r,r,r", [pair, factor], dtype=tl.int32, is_pure=True, pack=1)
     else:  # the same in float32, whose upper half is a bf16
         unit = tl.full(factor.shape, 0x7E800000, tl.int32).to(tl.float32, bitcast=True)
-        by = (factor << 16).to(tl.float32, bitcast=True)
+        by = (factor & _UPPER).to(tl.float32, bitcast=True)
         low = ((pair << 16).to(tl.float32, bitcast=True) * unit * by).to(tl.int32, bitcast=True)
-        high = ((pair & 0xFFFF0000).to(tl.int32).to(tl.float32, bitcast=True) * unit * by).to(tl.int32, bitcast=True)
-        pair = ((low >> 16) & 0xFFFF) | (high & 0xFFFF0000).to(tl.int32)
-    return tl.where(scale == _SCALE_NAN, 0x7FC07FC0, pair)
+        high = ((pair & _UPPER).to(tl.float32, bitcast=True) * unit * by).to(tl.int32, bitcast=True)
+        pair = ((low >> 16) & 0xFFFF) | (high & _UPPER)
+    return pair
 
 
 @triton.jit
 def _store(pairs, at, word, scale, total, THREADS: tl.constexpr, PTX: tl.constexpr):
-    first, second = _spread(word, scale, 0, PTX), _spread(word, scale, 1, PTX)
-    third, fourth = _spread(word, scale, 2, PTX), _spread(word, scale, 3, PTX)
+    # 2^(scale - 127) in bf16. Bit 6 makes a subnormal of the least scale and, of what would be infinity, NaN.
+    factor = (scale << 7) | tl.where((scale == 0) | (scale == _SCALE_NAN), 0x40, 0)
+    factor |= factor << 16
+    first, second = _spread(word, factor, 0, PTX), _spread(word, factor, 1, PTX)
+    third, fourth = _spread(word, factor, 2, PTX), _spread(word, factor, 3, PTX)
     values = tl.interleave(tl.interleave(first, third), tl.interleave(second, fourth))
     to = 4 * at + tl.arange(0, 4 * THREADS)
     tl.store(pairs + to, values, mask=to < 4 * total)
@@ -106,9 +110,19 @@ class Scratch:
     def __init__(self):
         self._buffers: dict[tuple, tuple[torch.Tensor, tuple]] = {}
 
-    def dense(self, blocks: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """(experts, rows, columns) in `dtype`, overwritten by the next call with another tensor of this shape."""
-        shape = (*scales.shape[:-1], scales.shape[-1] * BLOCK)
+    def dense(
+        self,
+        blocks: torch.Tensor,
+        scales: torch.Tensor,
+        dtype: torch.dtype,
+        whole: Callable[[], Sequence[torch.Tensor]] | None = None,
+        ranks: int = 1,
+    ) -> torch.Tensor:
+        """(experts, rows, columns) in `dtype`, overwritten by the next call with another tensor of this shape.
+
+        Where blocks and scales are the share of one of some `ranks`, `whole` gives those of all experts.
+        """
+        shape = (scales.shape[0] * ranks, scales.shape[1], scales.shape[2] * BLOCK)
         key = (shape, dtype, blocks.device)
         if key not in self._buffers:
             with torch.inference_mode(False):  # a buffer made in that mode could not be written outside it
@@ -116,7 +130,7 @@ class Scratch:
         buffer, held = self._buffers[key]
         if not _same(held, (blocks, scales)):
             self._buffers[key] = buffer, ()  # holds nothing, should the next line raise
-            dequantize(blocks, scales, buffer)
+            dequantize(*(whole() if whole else (blocks, scales)), buffer)
             self._buffers[key] = buffer, tuple((weakref.ref(each), _content(each)) for each in (blocks, scales))
         return buffer
 

@@ -53,6 +53,7 @@ class ResidentExperts(torch.nn.Module):
     Attributes:
         keep_h: whether a forward pass keeps its first product, 2 x inner numbers a chosen expert, for the backward
             pass, which else computes it again, to the same bits. May be set before each forward pass.
+        held: which experts the buffers hold.
 
     Args:
         config: of gpt-oss; its `num_local_experts`, `hidden_size`, `intermediate_size` are read.
@@ -71,6 +72,7 @@ class ResidentExperts(torch.nn.Module):
                 f"wanted multiples of {BLOCK}, MXFP4's block"
             )
         self.keep_h = True
+        self.held = slice(0, experts)
         for name, rows, columns in zip(PACKED, (2 * inner, hidden), (hidden, inner), strict=True):
             shape = (experts, rows, columns // BLOCK)
             blocks = torch.empty(*shape, BLOCK // 2, dtype=torch.uint8, device=device)

@@ -37,8 +37,6 @@ def _in_one_launch(device: torch.device, dtype: torch.dtype) -> bool:
         and torch.cuda.get_device_capability(device)[0] in (9, 10)
         and hasattr(torch, "_grouped_mm")
     )
-    way = (
-        "torch._grouped_mm" if fast else "one product an expert (torch._grouped_mm is fast on H100, H200, B200 in bf16)"
-    )
+    way = "torch._grouped_mm" if fast else "one product an expert (H100, H200 and B200 have a grouped one in bf16)"
     print(f"resident actor: experts on {device} in {dtype}: {way}", flush=True)
     return fast

@@ -11,12 +11,15 @@ from transformers.modeling_utils import no_init_weights
 
 from rft.actor.experts import ResidentExperts
 from rft.actor.model import ResidentGptOss, make_resident
+from rft.actor.sharded import ShardedExperts, gathering
 
 INDEX = "model.safetensors.index.json"
 WHOLE = "model.safetensors"
 
 
-def load_resident(checkpoint: str, device: torch.device | str, dtype: torch.dtype = torch.bfloat16) -> ResidentGptOss:
+def load_resident(
+    checkpoint: str, device: torch.device | str, dtype: torch.dtype = torch.bfloat16, shard: int = 1
+) -> ResidentGptOss:
     """A gpt-oss checkpoint in MXFP4, in evaluation mode.
 
     Every tensor goes from its file to `device` by itself: neither the host nor the device ever holds a dequantised
@@ -25,6 +28,7 @@ def load_resident(checkpoint: str, device: torch.device | str, dtype: torch.dtyp
     Args:
         checkpoint: a folder, or the name of a model in the hub's local cache.
         dtype: of the parameters; the packed experts are uint8.
+        shard: ranks that split the experts among them, neighbours in the process group; 1: each holds all.
 
     Raises:
         ValueError: the checkpoint is no gpt-oss in MXFP4, or lacks a tensor, or has one too many or of another shape.
@@ -41,8 +45,12 @@ def load_resident(checkpoint: str, device: torch.device | str, dtype: torch.dtyp
     del config.quantization_config
     with no_init_weights(), init_empty_weights():
         model = GptOssForCausalLM(config)
+    together = gathering(shard) if shard > 1 else None
     for layer in model.model.layers:
-        layer.mlp.experts = ResidentExperts(config, device, dtype)
+        experts = (
+            ShardedExperts(config, device, dtype, together) if together else ResidentExperts(config, "meta", dtype)
+        )
+        layer.mlp.experts = experts
     fill(model, folder, torch.device(device), dtype)
     model.model.rotary_emb.to(device)
     return make_resident(model).eval()
@@ -83,15 +91,16 @@ def fill(model: torch.nn.Module, folder: Path, device: torch.device, dtype: torc
     for file, names in by_file.items():
         with safe_open(folder / file, framework="pt", device=str(device)) as opened:
             for name in names:
-                tensor = opened.get_tensor(name)
                 place, _, attribute = name.rpartition(".")
+                module, stored = model.get_submodule(place), opened.get_slice(name)
                 held = buffers[name] if name in packed else parameters[name]
-                if tensor.shape != held.shape:
+                rows = module.held if name in packed else slice(None)
+                wanted_shape = [len(range(*rows.indices(stored.get_shape()[0]))), *stored.get_shape()[1:]]
+                if wanted_shape != list(held.shape):
                     raise ValueError(
-                        f"{folder}: {name} has shape {tuple(tensor.shape)}, wanted {tuple(held.shape)} by config.json"
+                        f"{folder}: {name} has shape {stored.get_shape()}, wanted {list(held.shape)} by config.json"
                     )
-                module = model.get_submodule(place)
                 if name in packed:
-                    module._buffers[attribute] = tensor
+                    module._buffers[attribute] = stored[rows]
                 else:
-                    module._parameters[attribute] = torch.nn.Parameter(tensor.to(dtype), requires_grad=False)
+                    module._parameters[attribute] = torch.nn.Parameter(stored[:].to(dtype), requires_grad=False)

@@ -3,19 +3,17 @@
 The vocabulary has 201,088 tokens: logits in float32 of 4,096 tokens are 3.3 GB, and autograd through a log-softmax
 holds several such tensors. But each log-probability depends on one row of hidden states only, so its gradient
 `u = (onehot - softmax(z)) W / temperature` is made in the forward pass, while the chunk's logits are there, and the
-backward pass is `g * u`. That is two matrix products with W instead of the three of recomputing, and what is kept is
-as large as the hidden states. Such a gradient has been used for losses since Liger's fused cross-entropy (arXiv
-2410.10989); made for each token, it serves any loss.
+backward pass is `g * u`: two matrix products with W instead of the three of recomputing, and what is kept has the
+hidden states' shape, in float32. Liger's fused cross-entropy does so for its loss (arXiv 2410.10989); made for each
+token, such a gradient serves any loss.
 """
 
 import torch
+import triton
+import triton.language as tl
 from torch.autograd.function import once_differentiable
 
-try:
-    import triton
-    import triton.language as tl
-except ModuleNotFoundError:  # a CPU's torch may come without it
-    triton = None
+from rft.actor.device import on_triton
 
 ROWS = 1024  # of a chunk; at 201,088 tokens 0.82 GB of float32 logits, and half of that for the gradient in bf16
 ENTROPIES = ("none", "metric", "gradient")
@@ -33,7 +31,7 @@ def log_probs(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probability of each row's label, and the entropy of each row's distribution, in nats.
 
-    The kernels run on a GPU, plain torch elsewhere and in float64.
+    Plain torch where no kernel runs (`on_triton`).
 
     Args:
         hidden: (N, hidden), in the weight's dtype; the only input that gets a gradient.
@@ -93,8 +91,8 @@ class _LogProbs(torch.autograd.Function):
 def _score(hidden, weight, labels, temperature, float32_logits, scored, entropies, unit, entropy_unit) -> None:
     """Fill one chunk of the four outputs, of which all but `scored` may be None. Its logits die with this call."""
     logits = wide_product(hidden, weight.T) if float32_logits else hidden @ weight.T
-    kernels = logits.is_cuda and logits.dtype != torch.float64
-    statistics, gradient = (_statistics, _gradient) if kernels else (reference_statistics, reference_gradient)
+    kernels = (_statistics, _gradient)
+    statistics, gradient = kernels if on_triton(logits) else (reference_statistics, reference_gradient)
     found, lse, entropy = statistics(logits, labels, temperature)
     scored.copy_(found)
     if entropies is not None:
@@ -151,7 +149,7 @@ def reference_gradient(
 def _statistics(
     logits: torch.Tensor, labels: torch.Tensor, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`reference_statistics` on a GPU: the logits are read once."""
+    """`reference_statistics` by a kernel: the logits are read once."""
     rows, vocabulary = logits.shape
     found, lse, entropy = logits.new_empty((3, rows), dtype=torch.float32)
     _statistics_kernel[(rows,)](
@@ -169,7 +167,7 @@ def _gradient(
     dtype: torch.dtype,
     of_entropy: bool,
 ) -> torch.Tensor:
-    """`reference_gradient` on a GPU: the logits are read once, the result is written once."""
+    """`reference_gradient` by a kernel: the logits are read once, the result is written once."""
     rows, vocabulary = logits.shape
     out = torch.empty_like(logits, dtype=dtype)
     _gradient_kernel[(triton.cdiv(vocabulary, BLOCK), rows)](
@@ -188,63 +186,62 @@ def _gradient(
     return out
 
 
-if triton is not None:
-
-    @triton.jit
-    def _statistics_kernel(
-        logits, labels, log_probs, lse, entropies, vocabulary, temperature, LOWEST: tl.constexpr, BLOCK: tl.constexpr
-    ):
-        """One program a row. Each lane keeps a maximum and sums relative to it; they are joined once, at the end."""
-        row = tl.program_id(0)
-        start = logits + row.to(tl.int64) * vocabulary
-        highest = tl.full((BLOCK,), LOWEST, tl.float32)
-        total = tl.zeros((BLOCK,), tl.float32)  # of exp(z - highest)
-        weighted = tl.zeros((BLOCK,), tl.float32)  # of exp(z - highest) (z - highest)
-        for first in range(0, vocabulary, BLOCK):
-            columns = first + tl.arange(0, BLOCK)
-            z = tl.load(start + columns, mask=columns < vocabulary, other=LOWEST).to(tl.float32) / temperature
-            higher = tl.maximum(highest, z)
-            shift = highest - higher
-            shrink = tl.exp(shift)
-            power = tl.exp(z - higher)
-            weighted = (weighted + total * shift) * shrink + power * (z - higher)
-            total = total * shrink + power
-            highest = higher
-        peak = tl.max(highest, 0)
-        shift = highest - peak
+@triton.jit
+def _statistics_kernel(
+    logits, labels, log_probs, lse, entropies, vocabulary, temperature, LOWEST: tl.constexpr, BLOCK: tl.constexpr
+):
+    """One program a row. Each lane keeps a maximum and sums relative to it; they are joined once, at the end."""
+    row = tl.program_id(0)
+    start = logits + row.to(tl.int64) * vocabulary
+    highest = tl.full((BLOCK,), LOWEST, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)  # of exp(z - highest)
+    weighted = tl.zeros((BLOCK,), tl.float32)  # of exp(z - highest) (z - highest)
+    for first in range(0, vocabulary, BLOCK):
+        columns = first + tl.arange(0, BLOCK)
+        z = tl.load(start + columns, mask=columns < vocabulary, other=LOWEST).to(tl.float32) / temperature
+        higher = tl.maximum(highest, z)
+        shift = highest - higher
         shrink = tl.exp(shift)
-        weights = tl.sum((weighted + total * shift) * shrink, 0)
-        powers = tl.sum(total * shrink, 0)
-        log_sum = tl.log(powers)
-        label = tl.load(labels + row)
-        z = tl.load(start + label).to(tl.float32) / temperature
-        tl.store(log_probs + row, (z - peak) - log_sum)
-        tl.store(lse + row, peak + log_sum)
-        tl.store(entropies + row, log_sum - weights / powers)
+        power = tl.exp(z - higher)
+        weighted = (weighted + total * shift) * shrink + power * (z - higher)
+        total = total * shrink + power
+        highest = higher
+    peak = tl.max(highest, 0)
+    shift = highest - peak
+    shrink = tl.exp(shift)
+    weights = tl.sum((weighted + total * shift) * shrink, 0)
+    powers = tl.sum(total * shrink, 0)
+    log_sum = tl.log(powers)
+    label = tl.load(labels + row)
+    z = tl.load(start + label).to(tl.float32) / temperature
+    tl.store(log_probs + row, (z - peak) - log_sum)
+    tl.store(lse + row, peak + log_sum)
+    tl.store(entropies + row, log_sum - weights / powers)
 
-    @triton.jit
-    def _gradient_kernel(
-        logits,
-        labels,
-        lse,
-        entropies,
-        out,
-        vocabulary,
-        temperature,
-        OF_ENTROPY: tl.constexpr,
-        LOWEST: tl.constexpr,
-        BLOCK: tl.constexpr,
-    ):
-        """One program a block of a row."""
-        row = tl.program_id(1)
-        start = row.to(tl.int64) * vocabulary
-        columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        inside = columns < vocabulary
-        z = tl.load(logits + start + columns, mask=inside, other=LOWEST).to(tl.float32) / temperature
-        log_p = z - tl.load(lse + row)
-        p = tl.exp(log_p)
-        if OF_ENTROPY:
-            slope = -p * (log_p + tl.load(entropies + row))
-        else:
-            slope = tl.where(columns == tl.load(labels + row), 1.0, 0.0) - p
-        tl.store(out + start + columns, (slope / temperature).to(out.dtype.element_ty), mask=inside)
+
+@triton.jit
+def _gradient_kernel(
+    logits,
+    labels,
+    lse,
+    entropies,
+    out,
+    vocabulary,
+    temperature,
+    OF_ENTROPY: tl.constexpr,
+    LOWEST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One program a block of a row."""
+    row = tl.program_id(1)
+    start = row.to(tl.int64) * vocabulary
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < vocabulary
+    z = tl.load(logits + start + columns, mask=inside, other=LOWEST).to(tl.float32) / temperature
+    log_p = z - tl.load(lse + row)
+    p = tl.exp(log_p)
+    if OF_ENTROPY:
+        slope = -p * (log_p + tl.load(entropies + row))
+    else:
+        slope = tl.where(columns == tl.load(labels + row), 1.0, 0.0) - p
+    tl.store(out + start + columns, (slope / temperature).to(out.dtype.element_ty), mask=inside)

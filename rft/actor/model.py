@@ -15,6 +15,7 @@ from rft.actor.experts import ResidentExperts
 from rft.actor.log_probs import log_probs
 from rft.actor.norm import add_rms_norm, rms_norm
 from rft.actor.packed import Packed
+from rft.actor.qkv import exact_operands, rotated_qkv
 from rft.actor.rotary import rotate
 
 
@@ -33,8 +34,12 @@ class ResidentAttention(gpt_oss.GptOssAttention):
     """Attention with sinks within each packed sequence."""
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, packed: Packed) -> torch.Tensor:
-        q, k, v = (project(x).unflatten(-1, (-1, self.head_dim)) for project in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = rotate(q, k, cos, sin)
+        projections = self.q_proj, self.k_proj, self.v_proj
+        if (layers := exact_operands(projections)) is not None:
+            q, k, v = rotated_qkv(x, layers, cos, sin, self.head_dim)
+        else:
+            q, k, v = (project(x).unflatten(-1, (-1, self.head_dim)) for project in projections)
+            q, k = rotate(q, k, cos, sin)
         out = sink_attention(q, k, v, self.sinks, packed, self.sliding_window, self.scaling)
         return self.o_proj(out.flatten(-2))
 

@@ -3,9 +3,12 @@
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from rft.actor.device import on_triton
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """weight * x / rms(x), computed in float32 (float64 stays), in x's dtype.
 
     Keeps x and a number a token for the backward pass.
@@ -18,9 +21,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return _Norm.apply(x, weight, eps)
 
 
-def add_rms_norm(
-    x: torch.Tensor, delta: torch.Tensor, weight: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def add_rms_norm(x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """x + delta, rounded to their dtype, and `rms_norm` of it, in one pass over memory each way.
 
     Keeps the sum, which lives on as the residual, and a number a token.
@@ -54,21 +55,17 @@ class _AddNorm(torch.autograd.Function):
         return grad, grad, None, None
 
 
-def _on_kernel(x: torch.Tensor) -> bool:
-    return x.is_cuda and x.dtype != torch.float64
-
-
-def _forward(x, delta, weight, eps) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _forward(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(x + delta, or x without delta; normed; 1 / rms (tokens,))."""
-    return (launch_forward if _on_kernel(x) else reference_forward)(x, delta, weight, eps)
+    return (launch_forward if on_triton(x) else reference_forward)(x, delta, weight, eps)
 
 
-def _backward(grad, grad_total, total, weight, rstd) -> torch.Tensor:
+def _backward(grad: Tensor, grad_total: Tensor | None, total: Tensor, weight: Tensor, rstd: Tensor) -> Tensor:
     """The gradient of the sum: that of the norm, and `grad_total` where there is one."""
-    return (launch_backward if _on_kernel(total) else reference_backward)(grad, grad_total, total, weight, rstd)
+    return (launch_backward if on_triton(total) else reference_backward)(grad, grad_total, total, weight, rstd)
 
 
-def reference_forward(x, delta, weight, eps) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def reference_forward(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """`launch_forward` in plain torch."""
     total = x if delta is None else x + delta
     exact = total.to(torch.promote_types(x.dtype, torch.float32))
@@ -76,7 +73,7 @@ def reference_forward(x, delta, weight, eps) -> tuple[torch.Tensor, torch.Tensor
     return total, (weight * (exact * rstd[:, None])).to(x.dtype), rstd
 
 
-def reference_backward(grad, grad_total, total, weight, rstd) -> torch.Tensor:
+def reference_backward(grad: Tensor, grad_total: Tensor | None, total: Tensor, weight: Tensor, rstd: Tensor) -> Tensor:
     """`launch_backward` in plain torch."""
     unit = total.to(rstd.dtype) * rstd[:, None]
     grad_unit = grad.to(rstd.dtype) * weight
@@ -84,7 +81,7 @@ def reference_backward(grad, grad_total, total, weight, rstd) -> torch.Tensor:
     return (back if grad_total is None else back + grad_total).to(total.dtype)
 
 
-def launch_forward(x, delta, weight, eps) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def launch_forward(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """The kernel of `_forward`."""
     x, delta = x.contiguous(), None if delta is None else delta.contiguous()
     total = x if delta is None else torch.empty_like(x)
@@ -93,7 +90,7 @@ def launch_forward(x, delta, weight, eps) -> tuple[torch.Tensor, torch.Tensor, t
     return total, normed, rstd
 
 
-def launch_backward(grad, grad_total, total, weight, rstd) -> torch.Tensor:
+def launch_backward(grad: Tensor, grad_total: Tensor | None, total: Tensor, weight: Tensor, rstd: Tensor) -> Tensor:
     """The kernel of `_backward`."""
     grad, grad_total = grad.contiguous(), None if grad_total is None else grad_total.contiguous()
     out = torch.empty_like(total)
@@ -101,7 +98,7 @@ def launch_backward(grad, grad_total, total, weight, rstd) -> torch.Tensor:
     return out
 
 
-def _row(x: torch.Tensor, added: torch.Tensor | None) -> dict:
+def _row(x: Tensor, added: Tensor | None) -> dict:
     """A row a program: its mean is one sum in a fixed order, and every value is read once."""
     width = x.shape[1]
     block = triton.next_power_of_2(width)

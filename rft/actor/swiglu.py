@@ -81,7 +81,7 @@ def _biased(h: torch.Tensor, bias: torch.Tensor, experts: torch.Tensor) -> tuple
 
 @triton.jit
 def _load_biased(h, bias, start, inner, COLUMNS: tl.constexpr):
-    """Gate and up of `COLUMNS` columns in float32. A per-token bias gathered beforehand would cost as much as a GEMM."""
+    """Gate and up of `COLUMNS` columns in float32. Biases gathered beforehand would cost as much as a GEMM."""
     both = 2 * start + tl.arange(0, 2 * COLUMNS)
     inside = both < 2 * inner
     total = tl.load(h + both, mask=inside, other=0).to(tl.float32)

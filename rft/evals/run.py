@@ -38,6 +38,7 @@ SAMPLING_CODE = (
     "rft.hooks.lora_worker",
     "rft.hooks.mxfp4",
     "rft.hooks.rollout_seeds",
+    "rft.hooks.wide_linear",
     "rft.mxfp4_codec",
     "rft.options.remote_code",
 )

@@ -67,12 +67,17 @@ class ExactLinear(lora.Linear):
     With the adapter off it is the base layer, bit for bit.
     """
 
-    def forward(self, x: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+    def operands(self) -> tuple | None:
+        """What `exact_linear` takes after x; `rft.actor.qkv` takes it of several layers. None with the adapter off."""
         if self.disable_adapters or self.merged:
-            return self.base_layer(x)
+            return None
         (name,) = self.active_adapters
         matrices = self.lora_A[name].weight, self.lora_B[name].weight
-        return exact_linear(x, self.base_layer.weight, self.base_layer.bias, *matrices, self.scaling[name])
+        return self.base_layer.weight, self.base_layer.bias, *matrices, self.scaling[name]
+
+    def forward(self, x: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        operands = self.operands()
+        return self.base_layer(x) if operands is None else exact_linear(x, *operands)
 
 
 def install(model: torch.nn.Module) -> None:

@@ -1,16 +1,19 @@
 """vLLM's side of LoRA with one rounding: adapted layers have room for an adapter beside their weights from the start.
 
-The formula is `rft.hooks.lora_exact`'s. A linear layer of (out, in) becomes one buffer `[W | B]` of (out, in + width),
-and `A'` of (width, in). W stays where it is, a sync copies A and B, and no address changes, so CUDA graphs and compiled
-code stay valid. A packed layer (qkv) has a block of columns for each of its parts, zero in the rows of the others.
+The formula is `rft.hooks.lora_exact`'s. A linear layer of (out, in) becomes one buffer: `[W | B]` of (out, in + width),
+and under it `A'` of (width, in). W stays where it is, a sync copies A and B, and no address changes, so CUDA graphs and
+compiled code stay valid. A packed layer (qkv) has a block of columns for each of its parts, zero in the rows of the
+others.
 
 Tensor parallelism needs no collective of its own: a column-parallel layer holds its rows of B; a row-parallel one holds
 its columns of A, and the partial `x A'ᵀ` goes through B into the sum over ranks that is made anyway.
 """
 
 import torch
+from vllm.model_executor.layers.batch_invariant import vllm_is_batch_invariant
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.utils import dispatch_unquantized_gemm
+from vllm.platforms import current_platform
 
 from rft.hooks.kept_share import KeptShare, probe_inputs, probed
 
@@ -29,6 +32,21 @@ class ExactLinearMethod(UnquantizedLinearMethod):
         """What `apply` gives with a zero adapter, by the same kernel."""
         nothing = x.new_zeros(*x.shape[:-1], layer.lora_a.shape[0])
         return dispatch_unquantized_gemm()(layer, torch.cat((x, nothing), -1), layer.weight_and_b, bias)
+
+
+class CudaExactLinearMethod(ExactLinearMethod):
+    """The same by `rft.hooks.wide_linear`, which is faster for the few rows of decoding."""
+
+    def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        out = torch.ops.rft.wide_linear(x.flatten(0, -2), layer.wide, layer.lora_a.shape[0], bias)
+        return out.view(*x.shape[:-1], -1)
+
+    def without_adapter(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        from rft.hooks import wide_linear
+
+        if x.shape[0] > wide_linear.FEW_ROWS:
+            return super().without_adapter(layer, x, bias)
+        return wide_linear.without_adapter(x, layer.wide, layer.lora_a.shape[0], bias)
 
 
 def widen(model: torch.nn.Module, rank: int, modules: list[str]) -> None:
@@ -62,14 +80,23 @@ def widen(model: torch.nn.Module, rank: int, modules: list[str]) -> None:
 
 def _widen(layer: LinearBase, rank: int, parts: int) -> None:
     block = -(-rank // ALIGNMENT) * ALIGNMENT
-    rows, features = layer.weight.shape
-    wide = layer.weight.new_zeros(rows, features + parts * block)
-    wide[:, :features] = layer.weight
-    layer.weight.data = wide[:, :features]  # the same parameter, so that loading weights again still finds it
-    layer.register_buffer("weight_and_b", wide, persistent=False)
-    layer.register_buffer("lora_a", wide.new_zeros(parts * block, features), persistent=False)
+    (rows, features), width = layer.weight.shape, parts * block
+    wide = layer.weight.new_zeros(rows + width, features + width)
+    wide[:rows, :features] = layer.weight
+    layer.weight.data = wide[:rows, :features]  # the same parameter, so that loading weights again still finds it
+    for name, view in {"wide": wide, "weight_and_b": wide[:rows], "lora_a": wide[rows:, :features]}.items():
+        layer.register_buffer(name, view, persistent=False)
     layer.lora_block = block
-    layer.quant_method = ExactLinearMethod()
+    layer.quant_method = _method()
+
+
+def _method() -> ExactLinearMethod:
+    # vLLM's batch-invariant mode replaces the products of torch by its own, which know no float32 result.
+    if not current_platform.is_cuda() or vllm_is_batch_invariant():
+        return ExactLinearMethod()
+    from rft.hooks import wide_linear  # noqa: F401  registers the op; a CPU platform may have no Triton
+
+    return CudaExactLinearMethod()
 
 
 def is_wide(layer: torch.nn.Module) -> bool:
@@ -78,11 +105,14 @@ def is_wide(layer: torch.nn.Module) -> bool:
 
 
 @torch.no_grad()
-def write(targets: list) -> None:
+def write(targets: list) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Copy every A and B of an adapter into its layer.
 
     Args:
         targets: `rft.hooks.lora_worker.Target`s with this rank's `a` and `b`.
+
+    Returns:
+        For each target the parts of its layer that hold them: A with the scaling in it, and B.
 
     Raises:
         ValueError: a layer has no room for it. Nothing has been written then.
@@ -94,25 +124,29 @@ def write(targets: list) -> None:
                 f"LoRA sync: {target.checkpoint_name} has an adapter of rank {target.a.shape[0]}, the engine has room "
                 f"for {room} there; start the engine with that rank, and with the layer among its target modules"
             )
+    # A call for all of them: a sync has some hundred targets, and the launches cost more than the copies.
+    scaled = torch._foreach_mul([target.a for target in targets], [target.scaling for target in targets])
+    used = [_used(target) for target in targets]
+    places = [part for parts in zip(*used, strict=True) for part in parts]
+    torch._foreach_copy_(places, [*scaled, *(target.b for target in targets)])
     for target in targets:
-        a, b = _blocks(target)
         rank = target.a.shape[0]
-        torch.mul(target.a, target.scaling, out=a[:rank])
-        b[:, :rank] = target.b
-        if rank < len(a):  # what an adapter of a higher rank has left
+        if rank < target.module.lora_block:  # what an adapter of a higher rank has left
+            a, b = _blocks(target)
             a[rank:] = 0
             b[:, rank:] = 0
+    return used
 
 
-def held(targets: list) -> list[torch.Tensor]:
-    """What the layers hold of an adapter now, by target: A (with the scaling in it), then B."""
-    return [part for target in targets for part in _used(target)]
+def held(used: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the layers hold now, read back from the parts that `write` gives: every A, flat, and every B."""
+    a, b = zip(*used, strict=True)
+    return torch.cat([part.flatten() for part in a]), torch.cat([part.flatten() for part in b])
 
 
-def changed_share(targets: list) -> float:
+def changed_share(b: torch.Tensor) -> float:
     """Share of the elements of B that are not zero, as they are in the base."""
-    held_b = torch.cat([_used(target)[1].flatten() for target in targets])
-    return held_b.count_nonzero().item() / held_b.numel()
+    return b.count_nonzero().item() / b.numel()
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ import ray
 import torch
 from peft import PeftModel
 
+from rft.hooks import trainer_devices
 from rft.hooks.kept_share import probed
 from rft.hooks.lora_exact import ExactLinear, trainer_kept_share
 from rft.hooks.lora_manifest import PEFT_PREFIX, build_manifest
@@ -81,12 +82,10 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list, serving: str) ->
     Raises:
         ValueError: a worker refused the adapter, serves it otherwise, or the workers' receipts disagree.
     """
-    model, marks = engine.module, [time.perf_counter()]
-    layers = lora_layers(model)  # on every rank: one that raised alone would leave the others in the barrier
-    needed = [p for p in model.parameters() if p.requires_grad]
-    measured = [layer for _, layer in probed(layers) if isinstance(layer, ExactLinear)]
-    needed += [p for layer in measured for p in layer.base_layer.parameters()]
-    metrics = None
+    marks, metrics = [time.perf_counter()], None
+    # Looked up once: the walk over all modules takes longer than the gather, and they stay the same.
+    parts = engine.rft_adapter_parts = getattr(engine, "rft_adapter_parts", None) or _parts(engine.module)
+    layers, measured, needed = parts
     # One coalesced all-gather for all adapter matrices; a gather per matrix would be a latency per matrix.
     with deepspeed.zero.GatheredParameters(needed, enabled=engine.zero_optimization_partition_weights()):
         marks.append(time.perf_counter())
@@ -105,7 +104,16 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list, serving: str) ->
         if kept is not None:
             metrics["adapter_output_kept_share"] = kept
     torch.distributed.barrier()
+    trainer_devices.end_phase(None)
     return metrics
+
+
+def _parts(model: PeftModel) -> tuple[list, list[ExactLinear], list[torch.nn.Parameter]]:
+    """The adapted layers, those whose kept share is measured, and the parameters that a sync reads."""
+    layers = lora_layers(model)  # on every rank: one that raised alone would leave the others in the barrier
+    measured = [layer for _, layer in probed(layers) if isinstance(layer, ExactLinear)]
+    needed = [p for p in model.parameters() if p.requires_grad]
+    return layers, measured, needed + [p for layer in measured for p in layer.base_layer.parameters()]
 
 
 def compare_receipts(manifest: dict, per_engine: list[list[dict]], serving: str) -> None:

@@ -92,18 +92,21 @@ def apply_lora(worker: "WorkerBase", manifest: dict, payload: bytes | dict) -> d
 
     if any(lora_exact_engine.is_wide(target.module) for target in targets):
         serving, pristine = "exact", {}
-        lora_exact_engine.write(targets)
-        changed = lora_exact_engine.changed_share(targets)
+        used = lora_exact_engine.write(targets)
+        order = sorted(range(len(targets)), key=lambda index: (targets[index].name, targets[index].part))
+        held = lora_exact_engine.held([used[index] for index in order])
+        changed = lora_exact_engine.changed_share(held[1])
         kept = 1.0 if changed else None  # A and B are held as they came
     else:
         serving, pristine = "merged", worker.__dict__.setdefault("rft_pristine", {})
         kept, changed = lora_merged.rebuild(targets, pristine)
+        held = ()
     worker.rft_adapted_names = names
     _synchronize(device)
     marks.append(time.perf_counter())
     outputs = lora_merged.output_shares(targets, pristine) if pristine else lora_exact_engine.output_shares(targets)
     marks.append(time.perf_counter())
-    digest = _digest(worker, targets, serving)
+    digest = _digest(worker, targets, held)
     marks.append(time.perf_counter())
     phases = ("copy", "resolve", "apply", "probe", "checksum")
     return {
@@ -120,17 +123,21 @@ def apply_lora(worker: "WorkerBase", manifest: dict, payload: bytes | dict) -> d
     }
 
 
-def _digest(worker, targets: list[Target], serving: str) -> str:
-    """A checksum of the adapted layers as they are now, base and adapter, whatever the order of the manifest."""
-    touched = {target.name: target.module.weight.data for target in targets}
-    weights = [touched[name] for name in sorted(touched)]
-    if serving == "merged":
-        return checksum(weights)
+def _digest(worker, targets: list[Target], held: tuple[torch.Tensor, ...]) -> str:
+    """A checksum of the adapted layers as they are now, base and adapter, whatever the order of the manifest.
+
+    `held` is what lies beside the weights, in the order of their names; empty where the adapter is in the weights.
+    """
+    if not held:
+        return checksum(_weights(targets))
     # Nothing ever writes W again, so its checksum is taken once; A and B are few and come together.
-    base = worker.rft_base_checksum = getattr(worker, "rft_base_checksum", None) or checksum(weights)
-    in_order = sorted(targets, key=lambda target: (target.name, target.part))
-    held = torch.cat([part.flatten() for part in lora_exact_engine.held(in_order)])
-    return f"{(int(base, 16) * CHECKSUM_FACTOR + int(checksum([held]), 16)) % (1 << 64):016x}"
+    base = worker.rft_base_checksum = getattr(worker, "rft_base_checksum", None) or checksum(_weights(targets))
+    return f"{(int(base, 16) * CHECKSUM_FACTOR + int(checksum(list(held)), 16)) % (1 << 64):016x}"
+
+
+def _weights(targets: list[Target]) -> list[torch.Tensor]:
+    touched = {target.name: target.module.weight.data for target in targets}
+    return [touched[name] for name in sorted(touched)]
 
 
 def resolve(model: torch.nn.Module, modules: dict[str, torch.nn.Module], layer: dict, buffer: torch.Tensor) -> Target:
@@ -219,7 +226,8 @@ def checksum(tensors: list[torch.Tensor]) -> str:
     """
     # Few chunks, for each costs kernel launches; small ones, for the 64-bit temporaries must fit beside an engine that
     # has filled the device. Their sums are fetched together: a transfer each would cost more than the arithmetic.
-    places = torch.arange(1, CHECKSUM_CHUNK + 1, device=tensors[0].device, dtype=torch.int64) * CHECKSUM_FACTOR
+    size = min(CHECKSUM_CHUNK, max(tensor.numel() for tensor in tensors))
+    places = torch.arange(1, size + 1, device=tensors[0].device, dtype=torch.int64) * CHECKSUM_FACTOR
     sums = []
     for tensor in tensors:
         for part in tensor.contiguous().view(torch.int16).flatten().split(CHECKSUM_CHUNK):

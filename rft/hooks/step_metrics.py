@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from rft.hooks import trainer_devices
 from rft.hooks.grad_norm import grad_norm
 from rft.hooks.loss import LOG_RATIO_BOUND
 
@@ -32,6 +33,10 @@ class StepMetrics:
         self.log_ratio_raw_max: list[float] = []
         self.grad_norms: list[float] = []
         self.optimizer_steps = 0
+
+    def begin(self) -> None:
+        """Call before the step's first micro-batch: the memory held up to now is the experience's."""
+        trainer_devices.end_phase("experience")
 
     def add(
         self,
@@ -80,15 +85,18 @@ class StepMetrics:
 
     def reduce(self) -> dict[str, float]:
         """Metrics over the tokens and samples of every rank, equal on each; the collector is empty afterwards."""
-        mine = ({name: np.concatenate(parts) for name, parts in self.tokens.items()}, self.log_ratio_raw_max, self.sums)
+        trainer_devices.end_phase("train")
+        tokens = {name: np.concatenate(parts) for name, parts in self.tokens.items()}
+        mine = tokens, self.log_ratio_raw_max, self.sums, trainer_devices.mine()
         everyone = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(everyone, mine)
         tokens = {
-            name: np.concatenate([vectors[name] for vectors, _, _ in everyone if name in vectors])
-            for name in dict.fromkeys(name for vectors, _, _ in everyone for name in vectors)
+            name: np.concatenate([vectors[name] for vectors, *_ in everyone if name in vectors])
+            for name in dict.fromkeys(name for vectors, *_ in everyone for name in vectors)
         }
-        metrics = means([sums for _, _, sums in everyone]) | token_metrics(tokens)
-        raw = [value for _, values, _ in everyone for value in values]
+        metrics = means([sums for _, _, sums, _ in everyone]) | token_metrics(tokens)
+        metrics |= trainer_devices.metrics([device for *_, device in everyone])
+        raw = [value for _, values, *_ in everyone for value in values]
         if raw:
             metrics["log_ratio_raw_max"] = max(raw)
         if self.grad_norms:

@@ -24,6 +24,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="resident (default for gpt-oss in MXFP4): experts stay packed on the GPU, sequences are packed without "
         "padding, only adapters of the attention are trained (docs/actor.md); eager: transformers' own model in bf16",
     )
+    group.add_argument(
+        "--shard_experts",
+        type=int,
+        default=1,
+        help="ranks that split the resident actor's packed experts and gather a layer at a time: for 120b on GPUs of "
+        "80 GB; a divisor of the number of actor ranks and of experts",
+    )
     group.add_argument("--offload", action="store_true", help="keep ZeRO-3's parameter partitions in host memory")
     group.add_argument(
         "--on_policy_ratio_one",

@@ -33,9 +33,14 @@ def require_resident(args: Namespace) -> None:
 
     Raises:
         ValueError: another model than gpt-oss in MXFP4; anything trained but adapters of the attention; another dtype
-            than bf16; or one of upstream's ways to split or replace the model.
+            than bf16; one of upstream's ways to split or replace the model; or experts that cannot be split as asked.
     """
     if args.actor != "resident":
+        if args.shard_experts != 1:
+            raise ValueError(
+                f"--shard_experts {args.shard_experts} belongs to the resident actor\n  found:  --actor {args.actor}\n"
+                "  repair: leave --shard_experts out; --zero_stage 3 splits this one"
+            )
         return
     targets = [args.target_modules] if isinstance(args.target_modules, str) else args.target_modules
     others = [target for target in targets if target.rpartition(".")[2] not in ATTENTION]
@@ -52,6 +57,13 @@ def require_resident(args: Namespace) -> None:
         f"--ds_tensor_parallel_size {args.ds_tensor_parallel_size}": args.ds_tensor_parallel_size > 1,
         f"--aux_loss_coef {args.aux_loss_coef:g}, where its router is frozen": args.aux_loss_coef > 0,
     }
+    ranks, experts = args.actor_num_nodes * args.actor_num_gpus_per_node, config.get("num_local_experts", 0)
+    if args.shard_experts < 1 or ranks % args.shard_experts or experts % args.shard_experts:
+        raise ValueError(
+            f"--shard_experts {args.shard_experts} cannot split the experts\n"
+            f"  found:  {ranks} actor ranks, {experts} experts\n  wanted: a divisor of both\n"
+            "  repair: --shard_experts 1 (each rank holds all), or the number of ranks on a node"
+        )
     for found, applies in refused.items():
         if applies:
             raise ValueError(

@@ -35,6 +35,8 @@ HEALTHY = {
     "sync_output_kept_share": Healthy(2, low=0.5),
     "adapter_output_kept_share": Healthy(2, low=0.5),
     "sync_seconds": Healthy(2),
+    "tokens_per_second_step": Healthy(2),
+    "model_flops_utilization": Healthy(2),
     "response_length": Healthy(3),
     "truncated": Healthy(3, high=0.5),
     "response_clip_ratio": Healthy(3, high=0.8),

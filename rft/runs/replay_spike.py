@@ -145,10 +145,10 @@ def build_trainer(bundle: Bundle, base: str, trainer_class: type):
         lora_alpha=args.lora_alpha,
         target_modules=args.target_modules,
         lora_dropout=args.lora_dropout,
-        # Bundles of older runs do not say these two.
+        # Bundles of older runs do not say these; one rank replays the steps of all, with all experts.
         head_dtype=getattr(args, "head_dtype", "model"),
         actor=getattr(args, "actor", "eager"),
-        entropy_loss_coef=args.entropy_loss_coef,
+        entropy_loss_coef=getattr(args, "entropy_loss_coef", None),
         ds_config=strategy.get_ds_train_config(is_actor=True),
         packing_samples=args.packing_samples,
         temperature=args.temperature,

@@ -22,6 +22,9 @@ from rft.evals.table import print_results, wide_console
 from rft.record.eval_names import shares_of_correct
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, read_jsonl, samples_dir, series
+from rft.record.step_phases import shares
+
+MEDIANS = ("sync_seconds", "tokens_per_second_step", "model_flops_utilization")
 
 matplotlib.use("Agg")
 
@@ -56,7 +59,7 @@ def summarize_run(run_dir: Path, before: dict, after: dict) -> dict:
     training = read_jsonl(metrics_dir(run_dir) / TRAINING_FILE)
     if not training:
         raise ValueError(f"{metrics_dir(run_dir)}: found no training step in {TRAINING_FILE}")
-    sync_seconds = series(training, "sync_seconds")[1]
+    medians = {name: statistics.median(found) for name in MEDIANS if (found := series(training, name)[1])}
     memory = json.loads((run_dir / "memory.json").read_text()) if (run_dir / "memory.json").is_file() else {}
     agreement = agreement_with_loop(run_dir, after, training[-1]["global_step"])
     return {
@@ -65,7 +68,8 @@ def summarize_run(run_dir: Path, before: dict, after: dict) -> dict:
         "gain": after["versus"]["difference"],
         "loop": agreement,
         "steps": len(training),
-        "sync_seconds_median": statistics.median(sync_seconds) if sync_seconds else None,
+        **{f"{name}_median": medians.get(name) for name in MEDIANS},
+        "step_shares": shares(training),
         "seconds": {phase["phase"]: phase["seconds"] for phase in read_jsonl(run_dir / "phases.jsonl")},
         "peak_gb": memory.get("peak_gb"),
         "tree_id": overlay.tree_ids(),
@@ -126,6 +130,12 @@ def print_rest(run_dir: Path, result: dict) -> None:
         for difference in differences:
             console.print(f"  {difference}", markup=False, soft_wrap=True)
     console.print("seconds: " + ", ".join(f"{phase} {seconds:.0f}" for phase, seconds in result["seconds"].items()))
+    if parts := result["step_shares"]:
+        console.print("a step: " + ", ".join(f"{share:.0%} {phase}" for phase, share in parts.items()))
+    if (rate := result["tokens_per_second_step_median"]) is not None:
+        used = result["model_flops_utilization_median"]
+        share = "" if used is None else f", model FLOPs utilisation of training {used:.1%}"
+        console.print(f"tokens a second, whole step: {rate:,.0f}{share}")
     if result["peak_gb"]:
         console.print(f"peak memory of all processes: {result['peak_gb']:.1f} GB")
     files = ", ".join(str(run_dir / name) for name in ("result.json", "evals.html", "curves.png"))

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def launch(launcher, place, *arguments, **environment):
     """The finished process of a launcher run in the folder `place`, with its run directory there."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(place), "RFT_STACK": "cpu"} | environment
+    environment = {"CLUSTER": "8xh100"} | environment  # whatever machine the tests run on
     environment = {"RUN_DIR": str(place / "run"), "CACHE_ROOT": str(place / "cache")} | environment
     return subprocess.run(
         ["bash", launcher, *arguments], env=environment, cwd=place, capture_output=True, text=True, timeout=120

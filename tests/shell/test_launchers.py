@@ -237,7 +237,8 @@ def test_what_is_missing_is_said_before_anything_is_made(tmp_path):
     smi.chmod(0o755)
     four = {"PATH": f"{smi.parent}:{os.environ['PATH']}", "RFT_STACK": "gpu"}
     missing(launch(BIG, tmp_path, **four), "too few GPUs", "0 here (RFT_STACK=gpu)")
-    smi.write_text('#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: a device"; done\n')
+    listed = 'if [ "$1" = -L ]; then echo "GPU $i: a device"; else echo "$i, 81000, 81559, a device"; fi'
+    smi.write_text(f"#!/bin/sh\nfor i in 0 1 2 3; do {listed}; done\n")
     missing(launch(BIG, tmp_path, **four), "4 here", "wanted: 8")
     fewer = ("--actor_num_gpus_per_node", "2", "--vllm_num_engines", "1")
     missing(

@@ -17,6 +17,7 @@ from listeners import is_beyond, listening
 from safetensors.torch import load_file
 
 from rft.problems import read_problems
+from rft.record import flops
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
@@ -90,12 +91,34 @@ def test_result_states_before_after_seconds_memory_and_fingerprints(run_dir):
     assert result["steps"] == STEPS
     assert {"set-up", "warm start", "grpo"} <= set(result["seconds"])
     assert 1 < result["peak_gb"] < 12
+    assert result["tokens_per_second_step_median"] > 0 and result["model_flops_utilization_median"] is None
+    assert sum(result["step_shares"].values()) == pytest.approx(1)
     assert all(len(tree_id) == 16 for tree_id in result["tree_id"].values())
     assert (run_dir / "curves.png").stat().st_size > 10_000
     assert "before" in (run_dir / "evals.html").read_text()
     manifest = json.loads((run_dir / "run.json").read_text())
     assert manifest["tree_id"] == result["tree_id"]
     assert {Path(place).name for place in manifest["inputs"]} == {"model", "data"}
+
+
+def test_memory_of_each_process_is_measured_over_the_run_and_drawn(run_dir):
+    timeline = json.loads((run_dir / "memory_timeline.json").read_text())
+    assert 0 < len(timeline["whole"]) <= 1000
+    assert {role for point in timeline["whole"] for role in point["host_gb"]} >= {
+        "trainer",
+        "engine",
+        "controller",
+        "driver",
+    }
+    assert all(point["gpu_mib"] == {} for point in timeline["whole"])  # the CPU stack
+    phases = {name for point in timeline["whole"] for name in point["phases"]}
+    assert "" in phases and phases & {"rollout", "experience", "train", "sync", "evaluation"}
+    assert phases <= {"", "rollout", "experience", "train", "sync", "evaluation", "checkpoint"}
+    result = json.loads((run_dir / "result.json").read_text())
+    assert max(sum(held["host_gb"].values()) for held in timeline["peaks"].values()) >= result["peak_gb"] - 0.1
+    assert not (run_dir / "phase").exists()
+    page = (run_dir / "report.html").read_text()
+    assert 'aria-label="host, GB"' in page and 'aria-label="seconds of a step"' in page
 
 
 def test_nothing_listens_beyond_the_loopback(run_dir):
@@ -143,7 +166,10 @@ def test_every_metric_is_documented_with_unit_source_and_range(run_dir):
     assert written - documented == set()
     # What this run cannot write: each needs an option that it does not use.
     corrections = {"vllm_kl", "correction_weight_mean", "correction_truncated_share", "correction_masked_share"}
-    optional = corrections | {"dynamic_filtering_pass_rate"}
+    rates = {f"tokens_per_second_{phase}_per_gpu" for phase in ("step", "rollout", "experience", "train")}
+    on_gpus = rates | {"memory_experience_gb", "memory_train_gb", "device_peak_tflops"}
+    on_gpus |= {"model_flops_utilization", "model_flops_utilization_experience"}
+    optional = corrections | on_gpus | {"dynamic_filtering_pass_rate"}
     assert documented - written - optional == set()
 
 
@@ -179,6 +205,31 @@ def test_rewards_by_group_and_phase_times_are_measured(run_dir):
         phases = [record[f"time_{phase}_seconds"] for phase in ("rollout", "experience", "train", "sync")]
         assert min(phases) > 0
         assert sum(phases) <= record["time_step_seconds"]
+
+
+def test_cost_of_a_step_is_measured(run_dir):
+    """On a CPU: tokens a second and the model's arithmetic, but no share of a GPU's peak, and no rate a GPU."""
+    phases = ("step", "rollout", "experience", "train")
+    rates = {phase: f"tokens_per_second_{phase}" for phase in phases}
+    config = json.loads((run_dir / "model" / "config.json").read_text())
+    for record in steps_with(run_dir, *rates.values(), "tflops_train", "tflops_experience"):
+        samples = PROMPTS_A_STEP * 8
+        total, generated = samples * record["total_length"], record["tokens_in_batch"]
+        tokens = dict.fromkeys(phases, total) | {"rollout": generated}
+        for phase, name in rates.items():
+            assert record[name] * record[f"time_{phase}_seconds"] == pytest.approx(tokens[phase], rel=1e-5)
+        active = flops.active_parameters(config)
+        least = 4 * (sum(active.values()) - active["head"]) * total  # attention and the head's scored tokens beside it
+        counted = record["tflops_train"] * record["time_train_seconds"] * 1e12
+        assert least < counted < 4 * least
+        # The policy's forward pass and the reference's, against a backward pass beside one of them.
+        experience = record["tflops_experience"] * record["time_experience_seconds"] * 1e12
+        assert 0.8 * counted < experience < counted
+        assert record["trainer_gpus"] == 0
+        assert not [name for name in record if name.endswith("_per_gpu") or "utilization" in name]
+    first, _, last = read_jsonl(run_dir / TRAINING_FILE)
+    assert first["time_evaluation_seconds"] > 0  # of the base model
+    assert last["time_checkpoint_seconds"] > 0  # of the second step
 
 
 def test_samples_of_saved_steps_can_be_read(run_dir):

@@ -6,8 +6,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from rft.evals.scores import summarize
+from rft.record.names import TIMELINE_FILE
 from rft.rules.healthy import HEALTHY
 from rft.runs.report import cli
+from rft.runs.timeline import Timeline
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\"'`\u2028\u2029]]>--><!--{{7*7}}"
 
@@ -31,7 +33,22 @@ def evaluation(name: str, right: list[bool], dataset: str = "d.jsonl", mode: str
 
 def training_line(step: int) -> dict:
     numbers = random.Random(step)
-    return {"global_step": step, **{name: 0.3 + 0.2 * numbers.random() for name in HEALTHY}}
+    healthy = {name: 0.3 + 0.2 * numbers.random() for name in HEALTHY}
+    seconds = {"rollout": 8.0, "experience": 2.0, "train": 5.0, "sync": 0.5, "step": 16.0}
+    seconds |= {"evaluation": 10.0} if step % 10 == 1 else {}
+    rates = {"tokens_per_second_train": 9000.0 + step, "tokens_per_second_step_per_gpu": 1414.0}
+    return {"global_step": step, **healthy, **{f"time_{name}_seconds": s for name, s in seconds.items()}, **rates}
+
+
+def timeline(samples: int = 20) -> Timeline:
+    """What a run of two GPUs held, rollouts and training in turns."""
+    made = Timeline()
+    for number in range(samples):
+        phase = ("rollout", "train", "")[number // 3 % 3]
+        roles = {"engine": 30 * 1024, "trainer": 20 * 1024 if phase == "train" else 10 * 1024}
+        point = {"time": 1e9 + 2 * number, "seconds": 2.0, "phases": {phase: 2.0}, "host_gb": {"engine": 4.0}}
+        made.add(point | {"gpu_mib": {"0": roles, "10": {"engine": 5 * 1024}}})
+    return made
 
 
 def sample_line(problem: int, index: int, text: str = "") -> dict:
@@ -77,6 +94,7 @@ def whole_run(
     )
     (path / "phases.jsonl").write_text(lines([{"phase": "grpo", "seconds": 3700.0}]))
     (path / "memory.json").write_text('{"peak_gb": 6.37}')
+    timeline().write(path / TIMELINE_FILE)
     (path / "result.json").write_text('{"steps": 30}')
     for file, count in (("before", 20), ("after", right)):
         result = evaluation(file, [i < count for i in range(60)], weights={"base": base})

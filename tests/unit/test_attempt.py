@@ -18,7 +18,7 @@ from rft.hooks.metrics import json_line
 from rft.options.recorded import differences, shown_options
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.runs.attempt import cli
-from rft.runs.attempt.entry import thinned
+from rft.runs.attempt.entry import steps, thinned
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG = "# Research log\nNewest first, one entry per attempt.\n\n## 2026-01-01: an older one (negative)\nWords.\n"
@@ -388,3 +388,11 @@ def test_options_of_a_command():
     assert differences(options, same) == []
     assert differences(options, {**same, "flag": "x", "new": "on"}) == [("flag", "on", "x"), ("new", None, "on")]
     assert shown_options(["python", "-m", "other"], run) == {}
+
+
+def test_steps_say_what_they_cost_where_that_is_known(tmp_path):
+    numbers = {"reward_mean": 0.5, "tokens_per_second_step": 1414.2}
+    (tmp_path / TRAINING_FILE).write_text(json_line(1, {"reward_mean": 0.25}) + json_line(2, numbers))
+    assert "| truncated | tokens/s |\n" in steps(tmp_path)
+    assert "| 1 | 0.25 | - | - | - | - | - |\n" in steps(tmp_path)
+    assert "| 2 | 0.5 | - | - | - | - | 1414 |" in steps(tmp_path)

@@ -12,7 +12,6 @@ from benchmarks.checkpoint import SHAPES, build_tokenizer, layer_tensors, projec
 from benchmarks.gpu_memory import compute_apps
 from benchmarks.parity import by_position
 from benchmarks.reward_token_parity import reward_func
-from benchmarks.whole_loop import SIZES, throughput
 
 
 def test_token_ids_are_words(tmp_path):
@@ -67,16 +66,6 @@ def test_reward_separates_by_the_last_token():
 def test_memory_of_one_role_adds_up_and_hidden_processes_keep_their_pid():
     lines = ["999999999, 1200", "999999999, 300", "999999998, 7", "999999997, [N/A]"]
     assert compute_apps(lines) == {"pid 999999999": 1500, "pid 999999998": 7}
-
-
-def test_throughput_uses_each_phase_s_own_tokens():
-    step = {"response_length": 1024.0, "total_length": 1088.0, "seconds_since_last_step": 70.0}
-    assert throughput(step, SIZES["20b"]) == {"tokens_per_second_step": pytest.approx(64 * 1088 / 70)}
-    phases = {"time_step_seconds": 64.0, "time_rollout_seconds": 8.0, "time_train_seconds": 54.4}
-    found = throughput(step | phases, SIZES["20b"])
-    assert found["tokens_per_second_step"] == pytest.approx(1088)
-    assert found["tokens_per_second_rollout"] == pytest.approx(8192)
-    assert found["tokens_per_second_train"] == pytest.approx(1280)
 
 
 TRAINING = """

@@ -200,7 +200,8 @@ def test_summary_of_a_run_says_where_loop_and_post_hoc_have_no_prompt_in_common(
     write_lines(tmp_path / "samples" / "eval_samples_step2.jsonl", [training_line(9, 9, 1.0)])
     loop = agreement_with_loop(tmp_path, posthoc({0: 0}), 2)
     assert (loop["problems"], loop["differences"]) == (0, []) and "no prompt is in both" in loop["note"]
-    print_rest(tmp_path, {"loop": loop, "seconds": {}, "peak_gb": None})
+    cost = {"step_shares": {}, "tokens_per_second_step_median": None}
+    print_rest(tmp_path, {"loop": loop, "seconds": {}, "peak_gb": None, **cost})
     assert "in the loop and post hoc: not compared, no prompt is in both" in capsys.readouterr().out
     write_lines(tmp_path / "samples" / "eval_samples_step2.jsonl", [training_line(0, 0, 1.0)])
     assert agreement_with_loop(tmp_path, posthoc({0: 0}), 2) == {"problems": 1, "differences": []}

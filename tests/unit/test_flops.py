@@ -8,9 +8,9 @@ from transformers import GptOssConfig, GptOssForCausalLM
 from benchmarks.checkpoint import PROJECTIONS, shape_config
 from rft.record import flops
 
-# TFLOP for one sequence of 4,096 tokens, all scored. By hand for 20b, 24 layers: 2 x 2,880 x (4,096 + 512) weights in q,
-# k, v, o, four experts of 3 x 2,880 x 2,880; a head of 201,088 x 2,880; of 64 heads of 64 in 12 layers a token attends to
-# all before it, in 12 to 128.
+# TFLOP for one sequence of 4,096 tokens, all scored. By hand for 20b, 24 layers: 2 x 2,880 x (4,096 + 512) weights in
+# q, k, v, o, four experts of 3 x 2,880 x 2,880; a head of 201,088 x 2,880; of 64 heads of 64 in 12 layers a token
+# attends to all before it, in 12 to 128.
 FORWARD = {
     "20b": {"projections": 5.2, "router": 0.0, "experts": 19.6, "attention": 1.8, "head": 4.7},
     "120b": {"projections": 7.8, "router": 0.1, "experts": 29.4, "attention": 2.6, "head": 4.7},
@@ -50,7 +50,8 @@ def small() -> GptOssForCausalLM:
     torch.manual_seed(0)
     config = GptOssConfig(
         num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2, vocab_size=96, hidden_size=32, head_dim=16,
-        intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, sliding_window=8, max_position_embeddings=64,
+        intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, sliding_window=8,
+        max_position_embeddings=64,
     )  # fmt: skip
     config._attn_implementation = "eager"
     return GptOssForCausalLM(config).train()

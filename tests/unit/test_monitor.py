@@ -37,6 +37,20 @@ def test_page_says_how_far_the_run_is_and_what_is_out_of_range(tmp_path):
     assert "sync_checksum32" not in shown
 
 
+def test_page_says_where_a_step_s_time_goes(tmp_path):
+    run = write_run(tmp_path / "run", steps=2)  # as of before the phases were measured
+    assert "rollout" not in text(read_state(run)) and "tokens/s" not in text(read_state(run))
+    phases = {"time_rollout_seconds": 4.0, "time_train_seconds": 3.0, "time_evaluation_seconds": 2.0}  # of 8 + 2
+    log(run, 3, **phases, tokens_per_second_step=12345.6)
+    assert "  40% rollout, 30% train, 20% evaluation, 10% other; 12,346 tokens/s\n" in text(read_state(run))
+    log(run, 4, **phases, tokens_per_second_step=12345.6, tokens_per_second_step_per_gpu=1543.2,
+        model_flops_utilization=0.314)  # fmt: skip
+    lines = [line.rstrip() for line in text(read_state(run), width=60).splitlines()]
+    assert "  12,346 tokens/s, 1,543 a GPU, 31% of peak FLOPs" in lines
+    assert any(line.startswith("  tokens_per_second_step") for line in lines)
+    assert any(line.startswith("  model_flops_utilization") for line in lines)
+
+
 def test_value_out_of_range_a_few_steps_ago_keeps_a_mark(tmp_path):
     run = write_run(tmp_path / "run", steps=2, has_boxed=0.5)
     log(run, 3)

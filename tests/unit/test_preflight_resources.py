@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from preflight_options import CONFIG_20B, CONFIG_120B, EIGHT_GPUS, options, refused, verdicts
 
-from rft.runs.preflight import cli, disk, memory, model
+from rft.runs.preflight import actor, cli, disk, engine, memory, model
 from rft.runs.preflight.data import Prompts
+from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import GO, WARN, gigabytes
 
 COLOCATED = "--init_kl_coef 0.1 --separate_reference_model --colocate_actor_ref"
@@ -18,7 +19,7 @@ def test_disk(tmp_path, checkpoint):
     place = f"--pretrain {checkpoint} --save_path {tmp_path}/new/adapter --ckpt_path {tmp_path}/ckpt"
     found = disk.check_disk(options(f"{place} --save_steps 5"), CONFIG_20B, tmp_path / "run", 768, 0)
     assert verdicts(found) <= {GO, WARN} and len(found) == 1 and not (tmp_path / "new").exists()
-    huge = options(f"{place} --lora_rank 0 --save_steps 1 --max_ckpt_num 100")
+    huge = options(f"{place} --actor eager --lora_rank 0 --save_steps 1 --max_ckpt_num 100")
     refused(disk.check_disk(huge, CONFIG_120B, tmp_path / "run", 768, 0), "checkpoints ", "--max_ckpt_num 1")
 
 
@@ -83,16 +84,16 @@ def nvidia_smi(tmp_path, monkeypatch):
 
 def test_gpus_are_read_from_nvidia_smi(nvidia_smi, monkeypatch):
     nvidia_smi("0, 80000, 81559, NVIDIA H100", "1, 500, 81559, NVIDIA H100")
-    assert [gpu["free"] for gpu in memory.read_gpus()] == [80000 * 2**20, 500 * 2**20]
+    assert [gpu["free"] for gpu in read_gpus()] == [80000 * 2**20, 500 * 2**20]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert len(memory.read_gpus()) == 1
+    assert len(read_gpus()) == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5d3f0c1a")
-    assert len(memory.read_gpus()) == 2
+    assert len(read_gpus()) == 2
     nvidia_smi("No devices were found", status=6)
-    assert memory.read_gpus() is None
+    assert read_gpus() is None
     monkeypatch.setenv("RFT_STACK", "cpu")
     nvidia_smi("0, 80000, 81559, NVIDIA H100")
-    assert memory.read_gpus() is None
+    assert read_gpus() is None
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
@@ -107,7 +108,7 @@ def test_hidden_gpus_are_none_to_place_anything_on(nvidia_smi, monkeypatch, tmp_
 
     assert verdicts(devices()) == {GO}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert memory.read_gpus() == []
+    assert read_gpus() == []
     refused(devices(), "2 GPUs wanted, 0 here", "--colocate_all_models")
 
 
@@ -135,7 +136,8 @@ def test_gpu_memory_of_the_real_sizes(tmp_path):
     narrow = options(f"{large} --offload --vllm_gpu_memory_utilization 0.4")
     refused(memory.check_gpu_memory(narrow, CONFIG_120B, gpus(85)), "no room for a KV cache", "tensor_parallel_size")
     shared = options(f"{small} --colocate_all_models --actor_num_gpus_per_node 4")
-    refused(memory.check_gpu_memory(shared, CONFIG_20B, gpus(85)), "actor + engine", "--micro_train_batch_size 1")
+    refused(memory.check_gpu_memory(shared, CONFIG_20B, gpus(85)), "actor + engine", "_gpu_memory_utilization 0.2")
+    refused(memory.check_gpu_memory(shared, CONFIG_20B, gpus(60)), "actor + engine", "--micro_train_batch_size 1")
     reference = options(f"{small} --init_kl_coef 0.1 --separate_reference_model --ref_num_gpus_per_node 1")
     refused(
         memory.check_gpu_memory(reference, CONFIG_20B, gpus(45)), "reference: about 49.6 GB", "--ref_reward_offload"
@@ -164,7 +166,7 @@ def test_actor_estimate_is_the_measured_peak():
     """docs/benchmarks.md, whole loop on one H200: 54.4 and 62.6 GiB with micro-batches of 2 and 4 x 1,088 tokens."""
     shape = "--lora_rank 32 --prompt_max_len 64 --generate_max_len 1024 --micro_rollout_batch_size 2"
     for micro, measured in ((2, 54.4), (4, 62.6)):
-        estimate = memory.actor_bytes(options(f"{shape} --micro_train_batch_size {micro}"), CONFIG_20B) / 2**30
+        estimate = actor.actor_bytes(options(f"{shape} --micro_train_batch_size {micro}"), CONFIG_20B) / 2**30
         assert math.isclose(estimate, measured, rel_tol=0.05)
 
 
@@ -202,7 +204,7 @@ def test_the_engine_s_copies_of_adapted_weights_count(tmp_path):
     """1.27 GB at 20b: [5120, 2880] and [2880, 4096] in each of 24 layers."""
     whole = 2 * 24 * (5120 * 2880 + 2880 * 4096)
     exact = f"{EIGHT_GPUS} --pretrain {weights_of(tmp_path / 'model', 13.8e9)} --vllm_gpu_memory_utilization 0.99"
-    engine = f"{exact} --lora_serving merged"
+    merged = f"{exact} --lora_serving merged"
     for more, wanted in (
         ("", whole / 2),
         ("--vllm_tensor_parallel_size 1", whole),
@@ -211,12 +213,12 @@ def test_the_engine_s_copies_of_adapted_weights_count(tmp_path):
         ("--target_modules k_proj", 24 * 5120 * 2880),
         ("--lora_rank 0", 0),
     ):
-        assert memory.pristine_bytes(options(f"{engine} {more}"), CONFIG_20B) == wanted
+        assert engine.pristine_bytes(options(f"{merged} {more}"), CONFIG_20B) == wanted
     args = options(exact)
-    assert memory.pristine_bytes(args, CONFIG_20B) == 0
+    assert engine.pristine_bytes(args, CONFIG_20B) == 0
     # vLLM would start in 84.6 GB of 85, and the first sync would find no room for 0.6 GB more.
     refused(
-        memory.check_gpu_memory(options(engine), CONFIG_20B, gpus(85)), "637.0 MB of adapted weights", "lower --vllm"
+        memory.check_gpu_memory(options(merged), CONFIG_20B, gpus(85)), "637.0 MB of adapted weights", "lower --vllm"
     )
     assert memory.check_gpu_memory(args, CONFIG_20B, gpus(85))[-1].verdict == GO
 

@@ -26,6 +26,7 @@ COLUMNS = {
     "entropy": ("entropy_mean", "entropy_loss"),
     "truncated": ("truncated", "response_clip_ratio"),
 }
+COSTS = {"tokens/s": ("tokens_per_second_step",), "MFU": ("model_flops_utilization",)}  # older runs lack them
 TO_WRITE = "_to be written_"
 
 
@@ -129,12 +130,14 @@ def steps(run: Path) -> str:
     names = sorted({key for r in records for key in r if key.startswith("eval_") and is_pass_rate(key)})
     if not training and not names:
         return "No training step was recorded."
+    logged = {name for record in training.values() for name in record}
+    columns = COLUMNS | {title: fields for title, fields in COSTS.items() if logged.intersection(fields)}
     rows = []
     for step in thinned(sorted(training.keys() | evaluated.keys()), evaluated.keys(), ROWS):
         record = training.get(step, {})
-        found = [next((record[name] for name in fields if name in record), None) for fields in COLUMNS.values()]
+        found = [next((record[name] for name in fields if name in record), None) for fields in columns.values()]
         rows.append([str(step), *map(number, found), *(number(evaluated.get(step, {}).get(n)) for n in names)])
-    text = f"{len(training)} steps trained.\n\n" + table(["step", *COLUMNS, *(f"`{name}`" for name in names)], rows)
+    text = f"{len(training)} steps trained.\n\n" + table(["step", *columns, *(f"`{name}`" for name in names)], rows)
     return "\n\n".join([text, *(in_the_loop(name, *series(records, name)) for name in names), *best_checkpoint(run)])
 
 

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from rft.runs.monitor.metrics import GAP, LEGEND, MARKS, fit, metric_rows, show, side_by_side, spark
-from rft.runs.monitor.progress import clock, status, step_seconds, training_seconds
+from rft.runs.monitor.progress import clock, cost, status, step_seconds, training_seconds
 from rft.runs.monitor.state import State
 from rft.stats import wilson_interval
 
@@ -61,6 +61,9 @@ def _head(state: State, width: int, plain: bool) -> list[Text]:
     if share is not None and (room := min(40, width - len("  ".join(words)) - 2)) > 5:
         words.insert(0, _bar(share, room, plain))
     lines.append(Text("  ".join(words)))
+    costs = cost(records)
+    costs = ["; ".join(costs)] if len("; ".join(costs)) <= width - 2 else costs
+    lines += [Text(f"  {line}", "dim") for line in costs if line]
     facts = []
     if state.started:
         facts.append(f"started {datetime.fromtimestamp(state.started, UTC):%Y-%m-%d %H:%M} UTC")

@@ -8,6 +8,8 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rft.record.step_phases import shares
+
 if TYPE_CHECKING:
     from rft.runs.monitor.state import State
 
@@ -55,11 +57,28 @@ def count_lines(path: Path) -> int | None:
 def step_seconds(state: "State") -> float | None:
     """Median seconds of the last steps; of a run that does not log them, its training time over its steps."""
     records = state.training.records
-    recent = [s for r in records[-RECENT_STEPS:] if (s := r.get("time_step_seconds")) is not None]
-    if recent:
-        return statistics.median(recent)
+    if (recent := _median(records[-RECENT_STEPS:], "time_step_seconds")) is not None:
+        return recent
     seconds = training_seconds(state)
     return seconds / len(records) if records and seconds else None
+
+
+def cost(records: list[dict]) -> list[str]:
+    """`64% rollout, 30% train, …` and `1,234 tokens/s, 617 a GPU, 31% of peak FLOPs` of the last steps, if known."""
+    recent = records[-RECENT_STEPS:]
+    rates = []
+    whole, each = (_median(recent, f"tokens_per_second_step{suffix}") for suffix in ("", "_per_gpu"))
+    if whole is not None:
+        rates += [f"{whole:,.0f} tokens/s"] + ([f"{each:,.0f} a GPU"] if each is not None else [])
+    if (used := _median(recent, "model_flops_utilization")) is not None:
+        rates.append(f"{used:.0%} of peak FLOPs")
+    parts = [f"{share:.0%} {name}" for name, share in shares(recent).items()]
+    return [", ".join(words) for words in (parts, rates) if words]
+
+
+def _median(records: list[dict], name: str) -> float | None:
+    values = [value for record in records if (value := record.get(name)) is not None]
+    return statistics.median(values) if values else None
 
 
 def training_seconds(state: "State") -> float | None:

@@ -17,12 +17,14 @@ from typing import NamedTuple
 from rft.options.command import recorded
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, spike_log
+from rft.record.step_phases import PHASES, time_name
 from rft.rules.healthy import HEALTHY
 from rft.runs.memory import marked_processes
 from rft.runs.monitor.progress import total_steps
 
 MARKS = ("run.json", "phases.jsonl", TRAINING_FILE, EVAL_FILE)  # one of them makes a directory a run
-TRAINING_NAMES = frozenset({*HEALTHY, "global_step", "reward", "grad_norm_max", "actor_lr", "time_step_seconds"})
+TRAINING_NAMES = frozenset({*HEALTHY, "global_step", "reward", "grad_norm_max", "actor_lr"})
+TRAINING_NAMES |= {time_name(phase) for phase in (*PHASES, "step")} | {"tokens_per_second_step_per_gpu"}
 TAIL_BYTES = 1 << 22  # of the spike log, which grows by several kilobytes a spike
 GPU_SECONDS = 5.0  # a driver that hangs must not take the monitor with it
 GPU_FIELDS = "index,utilization.gpu,memory.used,memory.total,temperature.gpu"

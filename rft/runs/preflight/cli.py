@@ -18,6 +18,7 @@ from pathlib import Path
 from rft.options import command
 from rft.record.files import replace_json
 from rft.runs.preflight import batches, data, disk, harmony, machine, memory, model, software
+from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import NO_GO, Line, read_config
 
 
@@ -107,7 +108,7 @@ def check_model_files(args: argparse.Namespace, config: dict, prompts: data.Prom
 
 def check_resources(args: argparse.Namespace, config: dict, run_dir: Path, prompts: data.Prompts) -> Iterator[Line]:
     """GPUs, memory and disks against what the run will take."""
-    gpus = memory.read_gpus()
+    gpus = read_gpus()
     alone = "RAY_ADDRESS" not in os.environ or software.OWN_CLUSTER in os.environ
     yield from batches.check_devices(args, config, len(gpus) if gpus is not None and alone else None)
     yield from memory.check_gpu_memory(args, config, gpus)

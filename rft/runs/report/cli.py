@@ -16,11 +16,10 @@ from pathlib import Path
 from rft.evals.page import environment
 from rft.record.eval_names import problems_metric
 from rft.record.files import replace_text
-from rft.runs.report import charts, comparisons, config, samples
+from rft.runs.report import charts, comparisons, config, costs, samples
 from rft.runs.report.data import Run, dicts, load, number
 
 HERE = Path(__file__).parent
-PHASE_TIMES = ("time_rollout_seconds", "time_experience_seconds", "time_train_seconds", "time_sync_seconds")
 SPIKES_SHOWN, TOKENS_SHOWN, DECISIONS_SHOWN = 40, 10, 200
 
 
@@ -87,7 +86,10 @@ def page(runs: list[Run]) -> str:
         seed_note=comparisons.SEED_NOTE,
         options=config.table([config.shown_options(run) for run in runs]),
         prints=config.table([config.fingerprints(run) for run in runs]),
-        times=[times(run) for run in runs],
+        times=[costs.times(run) for run in runs],
+        step_charts=[costs.step_chart(run) for run in runs],
+        memory_charts=[costs.memory_charts(run) for run in runs],
+        peaks=[costs.peaks(run) for run in runs],
         spikes=[spikes(run) for run in runs],
         decisions_shown=DECISIONS_SHOWN,
         samples=read,
@@ -96,6 +98,7 @@ def page(runs: list[Run]) -> str:
         hover=charts.hover(runs, names),
         size=(charts.WIDTH, charts.HEIGHT),
         axis=charts,
+        wide=(costs.WIDTH, costs.HEIGHT),
     )  # fmt: skip
 
 
@@ -129,6 +132,7 @@ def head(run: Run) -> dict:
     seconds = sum(number(phase.get("seconds")) or 0 for phase in run.phases)
     if seconds:
         tiles.append(("time", duration(seconds), "all phases"))
+    tiles += costs.tiles(run)
     if number(run.memory.get("peak_gb")):
         tiles.append(("peak memory", f"{run.memory['peak_gb']:.1f} GB", "host, all processes"))
     if run.spikes:
@@ -218,22 +222,6 @@ def posthoc_rows(run: Run) -> list[dict]:
         for r in results
         for name, metric in r["metrics"].items()
     ]  # fmt: skip
-
-
-def times(run: Run) -> dict:
-    """Seconds by phase of the run, and of a step (medians), each with its share of the whole."""
-
-    def shares(parts: list[tuple[str, float]]) -> list[dict]:
-        whole = sum(seconds for _, seconds in parts) or 1
-        return [{"name": name, "seconds": seconds, "share": seconds / whole} for name, seconds in parts]
-
-    step = []
-    for name in PHASE_TIMES:
-        values = sorted(v for _, v in charts.points(run.training, name))
-        if values:
-            step.append((name.removeprefix("time_").removesuffix("_seconds"), values[len(values) // 2]))
-    phases = [(str(p.get("phase")), number(p.get("seconds")) or 0.0) for p in run.phases]
-    return {"phases": shares(phases), "step": shares(step), "peak_gb": number(run.memory.get("peak_gb"))}
 
 
 def spikes(run: Run) -> dict:

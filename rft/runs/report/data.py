@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rft.record.names import EVAL_FILE, TRAINING_FILE
+from rft.record.names import EVAL_FILE, MEMORY_FILE, TIMELINE_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, samples_dir
 
 SPIKE_FILE = "spike_log.jsonl"
@@ -28,6 +28,7 @@ class Run:
     decisions: list[dict] = field(default_factory=list)
     phases: list[dict] = field(default_factory=list)
     memory: dict = field(default_factory=dict)
+    timeline: dict = field(default_factory=dict)  # of memory, see rft.runs.timeline
     result: dict = field(default_factory=dict)
     best: dict = field(default_factory=dict)
     posthoc: dict[str, list[dict]] = field(default_factory=dict)  # results by file name in evals/
@@ -58,7 +59,8 @@ def load(run_dir: Path, alone: bool = True) -> Run:
     run.spikes = read_spikes(metrics, note)
     run.decisions = read_lines(metrics / "decisions.jsonl", note)
     run.phases = read_lines(path / "phases.jsonl", note, "seconds by phase are unknown")
-    run.memory = read_object(path / "memory.json", note, "peak memory is unknown")
+    run.memory = read_object(path / MEMORY_FILE, note, "peak memory is unknown")
+    run.timeline = read_object(path / TIMELINE_FILE, note)
     run.result = read_object(path / "result.json", note, "the run is unfinished, or its report failed")
     run.best = read_object(path / "best.json", note)
     for file in sorted((path / "evals").glob("*.json"), key=lambda file: (file.name != "before.json", file.name)):

@@ -159,9 +159,8 @@ def test_what_a_forward_pass_saves():
     module, (x, weights, indices) = resident(4), choices(tokens=20, experts=4, chosen=2)
     for module.keep_h in (False, True):
         out = module(x.requires_grad_(), weights.requires_grad_(), indices)
-        widths = sorted(
-            saved.shape[-1] for saved in out.grad_fn.saved_tensors if saved is not None and saved.dim() == 2
-        )
+        saved = [each for each in out.grad_fn.saved_tensors if each is not None and each.dim() == 2]
+        widths = sorted(each.shape[1] for each in saved)
         assert widths == [2, 2, HIDDEN] + [2 * INNER] * module.keep_h
 
 

@@ -85,7 +85,7 @@ def close_to_float64(x, weight, labels, temperature, float32_logits=True):
     assert (entropy.detach() - wanted_entropy).abs().max() <= 2 * bound * (size / temperature + 1)
     # The gradient of the logits is rounded to the weight's dtype, as it is in a backward pass, and so is the result.
     error = (x.grad.double() - wanted_grad).norm() / wanted_grad.norm()
-    assert error <= 4 * torch.finfo(weight.dtype).eps + 4 * bound
+    assert error <= torch.finfo(weight.dtype).eps + 4 * bound
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 2.0])
@@ -155,12 +155,11 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA dev
 @pytest.mark.skipif(INTERPRETED, reason="these tests run under the interpreter already")
 def test_kernels_under_the_interpreter():
     """In a process of its own: Triton decides when it is imported."""
-    pytest.importorskip("triton", reason="no Triton here; its kernels are tested where it is installed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "interpreted_kernels"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "interpreted or close"]
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
-    assert "2 passed" in done.stdout
+    assert "11 passed" in done.stdout
 
 
 def kernels_equal_reference(logits, labels, temperature, dtype):
