@@ -16,6 +16,7 @@ from triton import knobs
 
 from rft.actor.combine import combine, combine_backward
 from rft.actor.dequantize import dequantize
+from rft.actor.device import on_triton
 from rft.actor.experts import ResidentExperts, route
 from rft.actor.grouped import grouped_mm
 from rft.actor.swiglu import LIMIT, swiglu, swiglu_backward
@@ -190,6 +191,9 @@ CHECKS = {name.removeprefix("check_"): check for name, check in sorted(globals()
 
 def main() -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not on_triton(torch.empty(1, device=device)):
+        print("found no CUDA device, wanted one, or TRITON_INTERPRET=1", file=sys.stderr)
+        return 1
     for name, check in CHECKS.items():
         print(f"{name.replace('_', ' ')}: {check(device)}", flush=True)
     return 0

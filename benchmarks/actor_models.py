@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
 
 def device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda:0" if torch.cuda.is_available() else "cpu"
 
 
 def random_batch(tokens: int, length: int, vocabulary: int, seed: int = 0) -> Batch:
@@ -58,6 +58,7 @@ def load(kind: str, checkpoint: Path, rank: int, recompute: bool = False) -> tor
     randomize_adapter(model, seed=0)
     rotary.cast(model, torch.bfloat16)
     if kind == "float32":
+        torch.set_float32_matmul_precision("highest")  # no TF32
         rotary.cast(model, torch.float32)
     if kind == "eager":
         float32_head.install(model)

@@ -9,6 +9,8 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from rft.actor import qkv
+
 REGION = "rft region: "
 BACKWARD = "autograd::engine::evaluate_function: "
 REGIONS = {  # end of a module's name -> region; of nested ones the innermost counts
@@ -20,6 +22,7 @@ REGIONS = {  # end of a module's name -> region; of nested ones the innermost co
     "experts": "experts",
     "lm_head": "head",
 }
+FUNCTIONS = {f"{qkv._RotatedQkv.__name__}{end}": "projections" for end in ("", "Backward")}  # within attention
 EXPERTS = {  # words in the name of a kernel, or of an operation on a CPU
     "dequantise": r"dequant",
     "experts GEMM": r"gemm|cutlass|nvjet|(^|[^a-z])(add|b)?mm($|[^a-z])",
@@ -118,6 +121,8 @@ def forward_regions(operations: list[FunctionEvent]) -> dict[int, str | None]:
 def region_of(event: FunctionEvent, homes: dict[int, str | None]) -> str | None:
     """The innermost region around an operation, or around the forward operation whose gradient it computes."""
     for each in ancestry(event):
+        if each.name in FUNCTIONS:
+            return FUNCTIONS[each.name]
         if each.name.startswith(REGION):
             return each.name.removeprefix(REGION)
         if each.name.startswith(BACKWARD):

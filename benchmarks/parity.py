@@ -2,11 +2,12 @@
 
     .venv/bin/python -m benchmarks.parity --out DIR [--work DIR]     one H200, gpt-oss-20b's shape, about two minutes
     .venv/bin/python -m benchmarks.parity --out DIR --shape tiny     the same on a CPU
-    .venv/bin/python -m benchmarks.parity --out DIR --tokens 4096 --sequences 8 --syncs 0 \\
+    .venv/bin/python -m benchmarks.parity --out DIR --tokens 4096 --sequences 8 --syncs 0 --actor eager \\
         --without rotary --without head
 
 vLLM samples (MXFP4 kernels, processed log-probabilities of the sampled tokens, temperature 1); the trainer's `Actor`
-(bf16 dequantised, PEFT, eager attention), prepared by OpenRLHF's strategy with ZeRO-2, scores the same tokens. Before
+(resident, or with `--actor eager` transformers' in bf16), prepared by OpenRLHF's strategy with ZeRO-2, scores the same
+tokens. Before
 any sync, and after ten syncs of changing adapters, when both hold the tenth. `--without NAME` does the first part
 again with a fix switched off, alone and with the other fixes that are named. Controls: the trainer with its rotary
 frequencies off by one part in ten million, which is the size of rounding, and the last tokens with its adapter off.
@@ -158,8 +159,8 @@ def by_position(engine: torch.Tensor, trainer: torch.Tensor, first: int) -> dict
     return found
 
 
-def load_actor(model: Path, lora_rank: int):
-    """OpenRLHF's Actor over the dequantised checkpoint with a zero LoRA adapter, prepared, in evaluation mode."""
+def load_actor(model: Path, lora_rank: int, which: str):
+    """OpenRLHF's Actor over the checkpoint with a zero LoRA adapter, prepared, in evaluation mode."""
     from openrlhf.models import Actor
     from openrlhf.utils.deepspeed import DeepspeedStrategy
 
@@ -179,6 +180,7 @@ def load_actor(model: Path, lora_rank: int):
         ds_config=strategy.get_ds_train_config(is_actor=True),
         device_map={"": 0} if torch.cuda.is_available() else None,
         head_dtype="float32",
+        actor=which,
     )
     optimizer = strategy.create_optimizer(actor, lr=1e-4, weight_decay=0.0)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
@@ -208,7 +210,7 @@ def settings(args: argparse.Namespace) -> dict:
         if value:
             size[name] = value
     layers = args.layers or SHAPES[args.shape]["num_hidden_layers"]
-    return {"shape": args.shape, **size, "layers": layers, "cuda_graphs": args.cuda_graphs}
+    return {"shape": args.shape, **size, "layers": layers, "actor": args.actor, "cuda_graphs": args.cuda_graphs}
 
 
 def main() -> int:
@@ -219,10 +221,13 @@ def main() -> int:
     parser.add_argument("--layers", type=int, help="fewer layers than the shape has: less room for routing to diverge")
     parser.add_argument("--tokens", type=int, help="of a sequence, prompt included")
     parser.add_argument("--sequences", type=int)
+    parser.add_argument("--actor", choices=("resident", "eager"), default="resident")
     parser.add_argument("--syncs", type=int, default=SYNCS, help="0 leaves that part out")
     parser.add_argument("--without", choices=FIXES, action="append", default=[], help="switch a fix off; repeat it")
     parser.add_argument("--cuda-graphs", action="store_true", help="slower to start; the default engine is eager")
     args = parser.parse_args()
+    if args.without and args.actor != "eager":
+        parser.error("--without switches fixes of transformers' model off: add --actor eager")
     from benchmarks.trainer import randomize_adapter
     from rft.hooks.lora_sync import lora_layers, pack_adapter
     from rft.serving.engine import open_engine, sync_engine
@@ -231,7 +236,7 @@ def main() -> int:
     first, new_tokens = size["prompt_tokens"], size["total_tokens"] - size["prompt_tokens"]
     at_a_time = 2 if size["total_tokens"] <= 1024 else 1  # as in training, and what eager attention has room for
     record = report.describe() | {"settings": size}
-    name = f"{NAME}_{args.layers}_layers" if args.layers else NAME
+    name = "_".join([NAME, *["eager"] * (args.actor == "eager"), *([f"{args.layers}_layers"] if args.layers else [])])
 
     def publish() -> None:
         report.save(out, name, record, body(record))
@@ -262,7 +267,7 @@ def main() -> int:
             lora_modules=list(PROJECTIONS),
         )
         log("engine: ready")
-        actor = load_actor(model, size["lora_rank"])
+        actor = load_actor(model, size["lora_rank"], args.actor)
         log("trainer: ready")
         ids = prompts(size, SHAPES[args.shape]["vocab_size"])
     if report.exit_code(record):

@@ -85,7 +85,7 @@ class _Flash(torch.autograd.Function):
         out, lse, *random, _ = torch.ops.aten._flash_attention_forward.default(
             q, k, v, *layout, 0.0, True, False, scale=scale, **ctx.window
         )
-        add_sinks(out, lse, sinks)
+        lse = add_sinks(out, lse, sinks)
         ctx.save_for_backward(q, k, v, out, lse, packed.starts, *random)
         return out
 
@@ -119,8 +119,11 @@ def _same_bits(wanted: bool) -> Iterator[None]:
         uninitialized.fill_uninitialized_memory = before[1]
 
 
-def add_sinks(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor) -> None:
-    """Make the output and log-sum-exp of a softmax those of a softmax with sinks, in place, in one pass.
+def add_sinks(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor) -> torch.Tensor:
+    """Make the output of a softmax, in place, and its log-sum-exp, returned, those of a softmax with sinks, in one pass.
+
+    The log-sum-exp is not written in place: several warps of a program read each value, and one that comes late would
+    read what another has written.
 
     Args:
         out: (tokens, heads, head_dim), its last dimension contiguous.
@@ -128,19 +131,21 @@ def add_sinks(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor) -> None
         sinks: (heads,).
     """
     tokens, heads, head_dim = out.shape
-    block = 64
+    block, total = 64, torch.empty_like(lse)
     _add_sinks[(triton.cdiv(tokens, block), heads)](
-        *(out, lse, sinks, tokens, out.stride(0), out.stride(1)),
+        *(out, lse, total, sinks, tokens, out.stride(0), out.stride(1)),
         HEAD_DIM=head_dim,
         BLOCK_DIM=triton.next_power_of_2(head_dim),
         BLOCK=block,
     )
+    return total
 
 
 @triton.jit
 def _add_sinks(
-    out, lse, sinks, tokens, row, column, HEAD_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr
-):
+    out, lse, with_sinks, sinks, tokens, row, column,
+    HEAD_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One block of tokens of one head a program."""
     head = tl.program_id(1).to(tl.int64)
     token = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -151,7 +156,7 @@ def _add_sinks(
     top = tl.maximum(without, sink)
     share = tl.exp(without - top)
     total = share + tl.exp(sink - top)
-    tl.store(lse + head * tokens + token, top + tl.log(total), mask=real)
+    tl.store(with_sinks + head * tokens + token, top + tl.log(total), mask=real)
     dim = tl.arange(0, BLOCK_DIM)
     place = out + token[:, None] * row + head * column + dim[None, :]
     inside = real[:, None] & (dim[None, :] < HEAD_DIM)

@@ -5,7 +5,7 @@ with `da = grad @ W2` the gradient of a token's weight is `<da, a> + <grad, bias
 `h` is needed again, and `a` is made from h anew. So the input is saved, and h where memory allows.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -15,6 +15,9 @@ from rft.actor.dequantize import SCRATCH
 from rft.actor.grouped import grouped_mm
 from rft.actor.swiglu import swiglu, swiglu_backward
 from rft.mxfp4_codec import BLOCK
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 PACKED = ("gate_up_proj", "down_proj")
 
@@ -63,7 +66,12 @@ class ResidentExperts(torch.nn.Module):
         ValueError: a size is no multiple of MXFP4's block of 32.
     """
 
-    def __init__(self, config, device: torch.device | str | None = None, dtype: torch.dtype = torch.bfloat16):
+    def __init__(
+        self,
+        config: "PretrainedConfig",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.bfloat16,
+    ):
         super().__init__()
         experts, hidden, inner = config.num_local_experts, config.hidden_size, config.intermediate_size
         if hidden % BLOCK or inner % BLOCK:

@@ -7,7 +7,7 @@ arithmetic.
 
 import torch
 from torch.nn import functional
-from transformers import GptOssForCausalLM
+from transformers import GptOssConfig, GptOssForCausalLM
 from transformers.models.gpt_oss import modeling_gpt_oss as gpt_oss
 
 from rft.actor.attention import sink_attention
@@ -152,12 +152,12 @@ def keeps_first_products(model: ResidentGptOss, tokens: int) -> bool:
     return kept + activation_bytes(config, tokens) < free
 
 
-def first_product_bytes(config, tokens: int) -> int:
+def first_product_bytes(config: GptOssConfig, tokens: int) -> int:
     """Bytes of the experts' first products of all layers, bf16 (tokens x experts a token, 2 x intermediate)."""
     return config.num_hidden_layers * tokens * config.num_experts_per_tok * 2 * config.intermediate_size * 2
 
 
-def activation_bytes(config, tokens: int) -> int:
+def activation_bytes(config: GptOssConfig, tokens: int) -> int:
     """Bytes of everything else that a forward pass keeps, and of the backward pass of one layer's experts.
 
     A layer keeps, in bf16: its input and the sum behind the attention, both normed (4 x hidden), q, k, v and the

@@ -11,7 +11,7 @@ from rft.actor.device import on_triton
 
 ALPHA = 1.702
 LIMIT = 7.0
-_ALPHA = tl.constexpr(ALPHA)
+_ALPHA = tl.constexpr(ALPHA)  # behind a tensor only: before it, Triton 3.7's interpreter makes a constant of both
 _LIMIT = tl.constexpr(LIMIT)
 COLUMNS = 1024  # a program's at a time: 2,880 are three of them
 
@@ -97,7 +97,7 @@ def _swiglu(h, bias, experts, out, inner, COLUMNS: tl.constexpr):
     gate, up = _load_biased(h + row * 2 * inner, bias + expert * 2 * inner, start, inner, COLUMNS)
     gate = tl.minimum(gate, _LIMIT)
     up = tl.minimum(tl.maximum(up, -_LIMIT), _LIMIT)
-    value = (up + 1) * gate * tl.sigmoid(_ALPHA * gate)
+    value = (up + 1) * gate * tl.sigmoid(gate * _ALPHA)
     columns = start + tl.arange(0, COLUMNS)
     tl.store(out + row * inner + columns, value.to(out.dtype.element_ty), mask=columns < inner)
 
@@ -115,11 +115,11 @@ def _swiglu_backward(h, bias, experts, grad, weights, out, products, inner, COLU
         d = tl.load(grad + row * inner + columns, mask=columns < inner, other=0).to(tl.float32)
         gate = tl.minimum(gate_in, _LIMIT)
         up = tl.minimum(tl.maximum(up_in, -_LIMIT), _LIMIT)
-        sigmoid = tl.sigmoid(_ALPHA * gate)
+        sigmoid = tl.sigmoid(gate * _ALPHA)
         product += (up + 1) * gate * sigmoid * d
         d *= weight
         # torch.clamp passes the gradient at equality.
-        d_gate = tl.where(gate_in <= _LIMIT, d * (up + 1) * sigmoid * (1 + _ALPHA * gate * (1 - sigmoid)), 0.0)
+        d_gate = tl.where(gate_in <= _LIMIT, d * (up + 1) * sigmoid * (1 + gate * _ALPHA * (1 - sigmoid)), 0.0)
         d_up = tl.where((up_in >= -_LIMIT) & (up_in <= _LIMIT), d * gate * sigmoid, 0.0)
         both = 2 * start + tl.arange(0, 2 * COLUMNS)
         value = tl.interleave(d_gate, d_up).to(out.dtype.element_ty)

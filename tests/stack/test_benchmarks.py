@@ -20,13 +20,14 @@ def work(tmp_path_factory):
     return tmp_path_factory.mktemp("bench")
 
 
-def run(name: str, work: Path, *options: str) -> tuple[dict, str]:
-    """Results and table of `python -m benchmarks.NAME`."""
+def run(name: str, work: Path, *options: str, result: str | None = None) -> tuple[dict, str]:
+    """Results and table of `python -m benchmarks.NAME`, in files of that name unless they have another."""
     out = work / "out" / name
     command = [sys.executable, "-m", f"benchmarks.{name}", "--out", str(out), "--work", str(work), *options]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return json.loads((out / f"{name}.json").read_text()), (out / f"{name}.md").read_text()
+    result = result or name
+    return json.loads((out / f"{result}.json").read_text()), (out / f"{result}.md").read_text()
 
 
 def test_whole_loop_reports_every_step(work):
@@ -74,8 +75,8 @@ def test_served_weights_are_compared_with_three_references(work):
 
 
 def test_engine_and_trainer_agree_before_and_after_syncs(work):
-    options = ["--shape", "tiny", "--tokens", "160", "--without", "rotary", "--without", "head"]
-    record, table = run("parity", work, *options)
+    options = ["--shape", "tiny", "--tokens", "160", "--actor", "eager", "--without", "rotary", "--without", "head"]
+    record, table = run("parity", work, *options, result="parity_eager")
     numbers = {title: d for part in record["parts"].values() for title, d in part.get("distances", {}).items()}
     assert list(numbers)[2:5] == ["without rotary", "without head", "without rotary and head"]
     assert "after 10 syncs" in table
@@ -93,3 +94,27 @@ def test_engine_and_trainer_agree_before_and_after_syncs(work):
     assert without["engine_mean_logprob"] == before["engine_mean_logprob"]
     assert without["mean_abs"] != before["mean_abs"]
     assert len({found["mean_abs"] for found in (before, without, rounded, neither)}) == 4
+
+
+def test_actors_are_timed_and_profiled(work):
+    record, table = run("actor", work, "--shape", "tiny", "--tokens", "128,256", "--profile")
+    for name in ("resident", "eager"):
+        found = record["parts"][name]
+        passes = [(each["tokens"], each["pass"]) for each in found["passes"]]
+        assert passes == [(tokens, which) for tokens in (128, 256) for which in ("forward + backward", "forward")]
+        assert all(len(each["seconds"]) == 5 for each in found["passes"])
+        for times in found["profiles"].values():
+            assert all(times[part] > 0 for part in ("experts GEMM", "attention", "projections", "head", "norms"))
+        assert table.count(f"| {name} |") == 4
+    assert "| eager | 256 | forward + backward |" in table
+
+
+def test_actors_are_compared_with_float32(work):
+    record, table = run("actor", work, "--shape", "tiny", "--parity", result="actor_parity")
+    found = record["parts"]["parity"]["distances"]
+    resident, eager = found["resident"], found["eager"]
+    assert resident["tokens"] == eager["tokens"] == 8 * 8 * 63
+    # Two bf16 implementations round about as often; a wrong one would be off by as much as the logits differ.
+    for measure in ("mean_abs", "gradient_error"):
+        assert 0 < resident[measure] < 2 * eager[measure] < 0.2
+    assert "| resident |" in table

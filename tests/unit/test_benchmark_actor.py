@@ -6,6 +6,7 @@ from torch.profiler import profile
 
 from benchmarks import actor, kernel_families
 from benchmarks.kernel_families import covered, family, forward_regions, marked, profiled, region, region_of
+from rft.actor.qkv import rotated_qkv
 
 
 class Doubled(torch.autograd.Function):
@@ -92,6 +93,19 @@ def test_backward_belongs_to_where_the_forward_pass_did(recompute):
     homes = forward_regions(list(found.events()))
     assert {(event.name, region_of(event, homes)) for event in operations} == set(HOMES.items())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_one_product_of_q_k_and_v_is_a_projection():
+    x, angles = torch.randn(5, 8, requires_grad=True), torch.zeros(5, 2)
+    layers = [(torch.randn(4, 8), None, torch.randn(2, 8), torch.randn(4, 2), 2.0) for _ in range(3)]
+    with profile() as found:
+        with region("attention"):
+            q, k, v = rotated_qkv(x, layers, angles.cos(), angles.sin(), 4)
+        (q + k + v).sum().backward()
+    homes = forward_regions(list(found.events()))
+    products = [region_of(event, homes) for event in found.events() if event.name == "aten::mm"]
+    assert products == ["projections"] * len(products)
+    assert len(products) == 6
 
 
 def test_families_share_the_whole_time():

@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from rft.hooks import trainer_devices
 from rft.record.names import MEMORY_FILE, PHASE_FILE, TIMELINE_FILE
 from rft.runs import gpu_processes, memory, timeline
 from rft.runs.timeline import Timeline
@@ -153,3 +155,16 @@ def test_the_meter_writes_what_a_run_holds(tmp_path, monkeypatch):
     assert found["whole"][-1]["gpu_mib"] == {}
     assert json.loads((run / MEMORY_FILE).read_text())["peak_gb"] > 0.001
     assert not (run / PHASE_FILE).exists()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_real_gpu_is_read():
+    trainer_devices.end_phase(None)
+    held = torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+    meter = gpu_processes.GpuMeter()
+    found = [meter.read([os.getpid()]) for _ in range(3)]
+    print(found, torch.cuda.get_device_name())
+    assert max(mib for used in found for roles in used.values() for mib in roles.values()) >= 2048
+    trainer_devices.end_phase("train")
+    device, peaks = trainer_devices.mine()
+    assert peaks["memory_train_gb"] >= held.numel() / 1e9 and device == torch.cuda.get_device_name()

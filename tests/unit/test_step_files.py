@@ -1,5 +1,6 @@
 """Numbers and samples of a step: statistics against hand-worked cases, files that every reader opens."""
 
+import itertools
 import json
 import math
 import types
@@ -94,7 +95,7 @@ def test_reported_means_do_not_depend_on_the_split(by_token, samples, cuts, sile
     """Micro-batches of any sizes on two ranks; a sample without action tokens counts as a sample only."""
     whole = samples + [(0, 2.0)] * silent
     bounds = [0, *sorted(cut for cut in cuts if cut < len(samples)), len(samples)]
-    parts = [samples[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    parts = [samples[a:b] for a, b in itertools.pairwise(bounds)]
     parts[-1] = parts[-1] + whole[len(samples) :]
     ranks = [{}, {}]
     for number, part in enumerate(parts):

@@ -63,7 +63,7 @@ def _head(state: State, width: int, plain: bool) -> list[Text]:
     lines.append(Text("  ".join(words)))
     costs = cost(records)
     costs = ["; ".join(costs)] if len("; ".join(costs)) <= width - 2 else costs
-    lines += [Text(f"  {line}", "dim") for line in costs if line]
+    lines += [Text(f"  {line}", "dim") for part in costs for line in textwrap.wrap(part, max(10, width - 2))]
     facts = []
     if state.started:
         facts.append(f"started {datetime.fromtimestamp(state.started, UTC):%Y-%m-%d %H:%M} UTC")

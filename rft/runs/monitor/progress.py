@@ -72,7 +72,7 @@ def cost(records: list[dict]) -> list[str]:
         rates += [f"{whole:,.0f} tokens/s"] + ([f"{each:,.0f} a GPU"] if each is not None else [])
     if (used := _median(recent, "model_flops_utilization")) is not None:
         rates.append(f"{used:.0%} of peak FLOPs")
-    parts = [f"{share:.0%} {name}" for name, share in shares(recent).items()]
+    parts = [f"{share:.0%} {name}" for name, share in shares(recent).items() if share >= 0.005]
     return [", ".join(words) for words in (parts, rates) if words]
 
 
