@@ -67,7 +67,7 @@ class SpikeRecorder:
             action_log_probs: the policy's, (batch, actions), nats.
             loss: what the backward pass starts from, scalar.
             kl_ctl: coefficient of the KL loss.
-            step: number of the micro-batch in the replay buffer, which knows its share under `--use_dynamic_batch`.
+            step: number of the micro-batch in the replay buffer, which knows its weight under `--micro_train_tokens`.
         """
         if self.log is None:
             return

@@ -11,7 +11,7 @@ from rft import packing
 
 if TYPE_CHECKING:
     from openrlhf.trainer.ppo_utils.experience_maker import Experience
-    from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
+    from openrlhf.trainer.ppo_utils.replay_buffer import BufferItem, NaiveReplayBuffer
 
 
 def for_scoring(samples: list["Experience"], args: Namespace, pad_token_id: int) -> list["Experience"]:
@@ -73,7 +73,7 @@ def for_training(experiences: list["Experience"], args: Namespace) -> list["Expe
     return [experience for of_rank in dealt for experience in of_rank]
 
 
-def weights(plan: list[list[list[int]]], items: list, policy_loss_type: str) -> list[list[float]]:
+def weights(plan: list[list[list[int]]], items: list["BufferItem"], policy_loss_type: str) -> list[list[float]]:
     """The factor of each micro-batch's loss with which their sum over an optimizer step is one mean over the step.
 
     A micro-batch's loss is a mean over its action tokens, or with gspo over its responses; its share of the step's is
@@ -102,6 +102,6 @@ def ranks(args: Namespace) -> int:
     return actors // (args.ring_attn_size * args.ds_tensor_parallel_size)
 
 
-def tokens_of(sample) -> int:
+def tokens_of(sample: "Experience | BufferItem") -> int:
     """Tokens of a sample that attention sees; what a micro-batch costs without padding."""
     return int(sample.attention_mask.sum())

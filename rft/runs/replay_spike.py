@@ -97,7 +97,7 @@ def replay(bundle: Bundle, base: str) -> tuple[list, list[float], float]:
         )
     trainer.spikes = Capture()
     if trainer.args.use_dynamic_batch:
-        # The backward pass of a dynamic batch scales by hand, and averages over ranks only.
+        # The backward pass of a micro-batch by tokens scales by hand, and averages over ranks only.
         trainer.replay_buffer.dynamic_loss_scale = [micro["dynamic_loss_scale"] / ranks for micro in bundle.recorded]
         trainer.replay_buffer.dynamic_optimizer_step = [0] * (count - 1) + [1]
     for step, (micro, recorded) in enumerate(zip(bundle.micros, bundle.recorded, strict=True)):

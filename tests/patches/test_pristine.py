@@ -9,6 +9,8 @@ from a generator whose order depends on timing, shuffles prompts by chance, and 
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from shadow import make_shadow, run_in_shadow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,9 +69,14 @@ def test_patched_equals_pristine_bit_for_bit(dense_checkpoint, tmp_path):
     names = wanted[0].keys()
     assert {"policy_loss", "kl", "entropy_loss", "reward", "response_length", "actor_lr", "return"} <= names
     for step, (expected, record) in enumerate(zip(wanted, found, strict=True)):
-        differing = {name: (expected[name], record[name]) for name in names if expected[name] != record[name]}
-        assert differing == {}, f"step {step + 1}"
+        # Upstream's means of float32 means, and ours over tokens and samples, which of equal samples are the same.
+        assert {name: record[name] for name in names} == pytest.approx(expected, rel=1e-6), f"step {step + 1}"
         # Zeros would be equal whatever computes them.
         assert record["grad_norm"] > 0 and expected["policy_loss"] != 0 and expected["ppo_kl"] != 0
     assert wanted[-1]["kl"] != 0 and len({expected["policy_loss"] for expected in wanted}) == 3
     assert "grad_norm" not in wanted[0]
+    trained = [load_file(tmp_path / run / "saved" / "model.safetensors") for run in ("run", "ours")]
+    assert trained[0].keys() == trained[1].keys()
+    assert [name for name, tensor in trained[0].items() if not torch.equal(tensor, trained[1][name])] == []
+    started = load_file(dense_checkpoint / "model.safetensors")
+    assert any(not torch.equal(tensor, trained[0][name]) for name, tensor in started.items())

@@ -4,6 +4,7 @@ import types
 
 import pytest
 import torch
+from ranks import run_module
 
 LENGTHS = (3, 11, 5, 2, 9, 7, 4, 8)  # action tokens; two prompts of four samples
 PROMPT, BUDGET = 4, 20
@@ -70,14 +71,25 @@ def by_sample(experiences: list) -> dict[int, tuple]:
     return found
 
 
-@pytest.fixture
-def patched():
+def test_the_trainer_settles_a_budget_before_it_judges_sizes_in_samples(checkpoint):
+    """16 samples make fewer micro-batches of 8 than there are ranks; what is refused is the loss."""
+    words = "--remote_rm_url none.py --vllm_num_engines 1 --actor_num_gpus_per_node 4 --micro_rollout_batch_size 8 "
+    words += "--rollout_batch_size 8 --n_samples_per_prompt 2 --train_batch_size 16 --advantage_estimator group_norm "
+    words += "--lora_rank 8 --target_modules q_proj --micro_train_tokens 9000"
+    command = ["openrlhf.cli.train_ppo_ray", "--pretrain", checkpoint, *words.split()]
+    done = run_module(*command, environment={"RAY_ADDRESS": "nowhere"})
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
+    assert done.stdout.rstrip().endswith("  repair: --loss_normalization batch")
+
+
+def require_patch():
     from openrlhf.trainer.ppo_utils import experience_maker
 
     assert hasattr(experience_maker, "token_batches")
 
 
-def test_samples_keep_their_rewards_whatever_micro_batch_they_are_in(patched):
+def test_samples_keep_their_rewards_whatever_micro_batch_they_are_in():
+    require_patch()
     alone = by_sample(scored(maker(use_dynamic_batch=False)))
     packed = scored(maker())
     assert [len(experience.sequences) for experience in packed] != [1] * len(LENGTHS) and len(packed) % 2 == 0
@@ -87,8 +99,9 @@ def test_samples_keep_their_rewards_whatever_micro_batch_they_are_in(patched):
 
 
 @pytest.mark.parametrize("kind", ["ppo", "gspo"])
-def test_every_optimizer_step_trains_on_its_own_samples(patched, kind):
+def test_every_optimizer_step_trains_on_its_own_samples(kind):
     """On each of two ranks: as many micro-batches, the same steps, and weights that are one mean over each step."""
+    require_patch()
     from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
 
     from rft.hooks import token_batches
@@ -122,7 +135,8 @@ def test_every_optimizer_step_trains_on_its_own_samples(patched, kind):
         assert [scale / 2 for _, _, scale in batches] == pytest.approx([weight / total for _, weight, _ in batches])
 
 
-def test_a_rollout_of_half_a_step_is_refused(patched):
+def test_a_rollout_of_half_a_step_is_refused():
+    require_patch()
     from rft.hooks import token_batches
 
     made = maker(train_batch_size=6)
