@@ -161,11 +161,11 @@ def activation_bytes(config: GptOssConfig, tokens: int) -> int:
     """Bytes of everything else that a forward pass keeps, and of the backward pass of one layer's experts.
 
     A layer keeps, in bf16: its input and the sum behind the attention, both normed (4 x hidden), q, k, v and the
-    attention's output. The experts' backward pass holds rows for every chosen expert: its input, both gradients of it
-    (3 x hidden), the first product and its gradient (4 x intermediate), the gradient between (1 x intermediate).
+    attention's output. The experts' backward pass holds rows for every chosen expert: at most a gradient of the first
+    product and of what comes before or behind it (3 x intermediate + hidden).
     """
     hidden, inner, chosen = config.hidden_size, config.intermediate_size, config.num_experts_per_tok
     attention = (2 * config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
     layer = 2 * (4 * hidden + attention)
-    working = 2 * chosen * (3 * hidden + 5 * inner)
+    working = 2 * chosen * (3 * inner + hidden)
     return tokens * (config.num_hidden_layers * layer + working)

@@ -7,6 +7,7 @@ next travel while this one computes. Every rank must make the same passes, as un
 
 import torch
 from torch import distributed
+from transformers import GptOssConfig
 
 from rft.actor.dequantize import SCRATCH
 from rft.actor.experts import PACKED, ResidentExperts
@@ -25,7 +26,7 @@ class ShardedExperts(ResidentExperts):
         ValueError: the experts cannot be split evenly.
     """
 
-    def __init__(self, config, device, dtype: torch.dtype, gathering: "Gathering"):
+    def __init__(self, config: GptOssConfig, device: torch.device | str, dtype: torch.dtype, gathering: "Gathering"):
         super().__init__(config, "meta", dtype)
         ranks, rank, experts = gathering.ranks, gathering.rank, config.num_local_experts
         if experts % ranks:
