@@ -176,7 +176,7 @@ def test_corrections_have_the_names_and_bounds_of_the_papers():
 
 
 def test_the_trainer_refuses_what_preflight_refuses(checkpoint):
-    stock = ["--pretrain", checkpoint, "--remote_rm_url", "none.py", "--vllm_num_engines", "1"]
+    stock = ["--pretrain", checkpoint, "--remote_rm_url", "none.py", "--vllm_num_engines", "1", "--actor", "eager"]
     # An address that Ray rejects at once: without the refusal a cluster would start here.
     options = ["--vllm_is_correction_type", "mis"]
     done = run_module("openrlhf.cli.train_ppo_ray", *stock, *options, environment={"RAY_ADDRESS": "nowhere"})

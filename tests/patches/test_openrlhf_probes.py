@@ -124,7 +124,7 @@ def test_gpt_oss_blocks_are_leaves_without_router_logits(checkpoint):
 @pytest.mark.parametrize("options", [["--attn_implementation", "flash_attention_2"], ["--packing_samples"]])
 def test_gpt_oss_with_flash_attention_is_refused_before_ray_starts(checkpoint, options):
     # Without engines the trainer's main has an assertion on packed samples, which would end it before a later check.
-    stock = ["--pretrain", checkpoint, "--remote_rm_url", "none.py", "--vllm_num_engines", "0"]
+    stock = ["--pretrain", checkpoint, "--remote_rm_url", "none.py", "--vllm_num_engines", "0", "--actor", "eager"]
     # An address that Ray rejects at once: without the refusal a cluster would start here, and wait for devices.
     done = run_module("openrlhf.cli.train_ppo_ray", *stock, *options, environment={"RAY_ADDRESS": "nowhere"})
     assert done.returncode == 1, done.stdout

@@ -32,6 +32,7 @@ KL_COEFFICIENT = 0.05
 
 def run_args(checkpoint: str, zero_stage: int, world_size: int, dynamic: bool) -> types.SimpleNamespace:
     return types.SimpleNamespace(
+        actor="eager",
         actor_num_gpus_per_node=world_size,
         actor_num_nodes=1,
         attn_implementation="eager",
@@ -67,6 +68,7 @@ def run_args(checkpoint: str, zero_stage: int, world_size: int, dynamic: bool) -
         rollout_seeds="request",
         rollout_batch_size=MICRO * MICROS_AN_UPDATE * UPDATES * world_size // 2,
         seed=11,
+        shard_experts=1,
         target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
         temperature=0.9,
         train_batch_size=MICRO * MICROS_AN_UPDATE * world_size,
