@@ -12,11 +12,14 @@ from transformers.models.gpt_oss import modeling_gpt_oss as gpt_oss
 
 from rft.actor.attention import sink_attention
 from rft.actor.experts import ResidentExperts
-from rft.actor.log_probs import log_probs
+from rft.actor.log_probs import ROWS, log_probs
 from rft.actor.norm import add_rms_norm, rms_norm
 from rft.actor.packed import Packed
 from rft.actor.qkv import exact_operands, rotated_qkv
 from rft.actor.rotary import rotate
+
+REDUCE_BUCKET = 10**9  # bytes that DeepSpeed takes in a backward pass under ZeRO 1 and 2: 5e8 elements of bf16
+USABLE = 0.95  # of the free memory; the rest is lost between blocks of other sizes
 
 
 class ResidentNorm(gpt_oss.GptOssRMSNorm):
@@ -146,15 +149,19 @@ def keeps_first_products(model: ResidentGptOss, tokens: int) -> bool:
     device = model.lm_head.weight.device
     if device.type != "cuda":
         return True
-    kept = first_product_bytes(config, tokens)
+    need = first_product_bytes(config, tokens) + activation_bytes(config, tokens) + head_bytes(config, tokens)
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    free = torch.cuda.mem_get_info(device)[0] + unused
-    return kept + activation_bytes(config, tokens) < free
+    return need + REDUCE_BUCKET < USABLE * (torch.cuda.mem_get_info(device)[0] + unused)
 
 
 def first_product_bytes(config: GptOssConfig, tokens: int) -> int:
     """Bytes of the experts' first products of all layers, bf16 (tokens x experts a token, 2 x intermediate)."""
     return config.num_hidden_layers * tokens * config.num_experts_per_tok * 2 * config.intermediate_size * 2
+
+
+def head_bytes(config: GptOssConfig, tokens: int) -> int:
+    """Bytes of a chunk of logits with its gradient, and of the gradients of all log-probabilities in float32."""
+    return ROWS * config.vocab_size * (4 + 2) + 4 * tokens * config.hidden_size
 
 
 def activation_bytes(config: GptOssConfig, tokens: int) -> int:

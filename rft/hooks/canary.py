@@ -31,8 +31,9 @@ async def shift(engine: "LLMRayActor") -> float | None:
     later call of that version gets the same number. None when the base was never measured: `measure_base`.
 
     The base is measured several times, and the nearest of these counts. An engine whose kernels are deterministic gives
-    the same numbers each time, bit for bit, and one measurement of an adapter decides. On any other the spread of the
-    base is the noise level, and what looks wrong is measured as often as the base before it is judged, see `judge`.
+    the same numbers each time, bit for bit, and one measurement shows an adapter that was not served. On any other the
+    spread of the base is the noise level. What looks wrong is measured as often as the base before it is judged, see
+    `judge`.
 
     Args:
         engine: OpenRLHF's `LLMRayActor`.
@@ -78,7 +79,9 @@ async def _measure(engine, measured: dict) -> float | None:
     base, now = measured["base"], [await _log_probs(engine)]
     noise = noise_of(base)
     moved = min(largest_difference(now[0], one) for one in base)
-    if noise and suspicion(moved, noise, receipts):
+    doubt = suspicion(moved, noise, receipts)
+    # Measurements that were equal by chance prove no determinism: one that stands alone must not end a run.
+    if doubt == "changed nothing" or (noise and doubt):
         now += [await _log_probs(engine) for _ in range(MEASUREMENTS - 1)]
     measured["hidden"] = judge(base, now, receipts, measured.get("hidden", 0))
     return moved
@@ -101,9 +104,11 @@ def judge(base: list[list[float]], now: list[list[float]], receipts: list[dict],
     doubt = suspicion(moved, noise, receipts)
     distance = apart(base, now)
     if doubt == "changed nothing" and distance > APART:
+        differ = sum(values not in base for values in now)
         raise RuntimeError(
             f"LoRA sync: adapter version {version} changed no weight, but the canary's log-probabilities moved by "
-            f"{moved:.3g} (noise {noise:.3g}): the engine does not compute with the weights of its receipts"
+            f"{moved:.3g} (noise {noise:.3g}), in {differ} of {len(now)} measurements: the engine does not compute with "
+            "the weights of its receipts"
         )
     if doubt != "moved nothing" or distance > SEEN:
         return 0

@@ -25,7 +25,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--actor",
         choices=["resident", "eager"],
         help="resident (default for gpt-oss in MXFP4): experts stay packed on the GPU, sequences are packed without "
-        "padding, only adapters of the attention are trained (docs/actor.md); eager: transformers' own model in bf16",
+        "padding whatever --attn_implementation and --packing_samples say, only adapters of the attention are trained "
+        "(docs/actor.md); eager: transformers' own model in bf16",
     )
     group.add_argument(
         "--shard_experts",
@@ -142,7 +143,7 @@ def check_hub_model(args: argparse.Namespace) -> None:
         with _one_message():
             config = hub_config(args.pretrain)
             actor.choose(args, config)
-            actor.require_resident(args)
+            actor.require_resident(args, config)
             require_sinks(args, config.get("model_type"))
 
 

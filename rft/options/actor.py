@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -23,40 +24,37 @@ def is_packed(config: dict) -> bool:
 
 
 def choose(args: Namespace, config: dict) -> None:
-    """Fill in `--actor` where it was left out: resident for gpt-oss in MXFP4, eager for any other model."""
-    if args.actor is None:
+    """Fill in `--actor` where it was left out: resident for gpt-oss in MXFP4, eager for any other model.
+
+    It stays None while the config is not known, as of a model of the hub before the trainer has asked for it.
+    """
+    if args.actor is None and config:
         args.actor = "resident" if is_packed(config) else "eager"
 
 
-def require_resident(args: Namespace) -> None:
+def require_resident(args: Namespace, config: dict | None = None) -> None:
     """Refuse what the resident actor cannot train.
+
+    Args:
+        config: of the model; None: that of the folder `--pretrain`.
 
     Raises:
         ValueError: another model than gpt-oss in MXFP4; anything trained but adapters of the attention; another dtype
             than bf16; one of upstream's ways to split or replace the model; or experts that cannot be split as asked.
     """
+    config = read_config(args.pretrain) if config is None else config
+    if args.actor == "eager" and args.shard_experts != 1:
+        raise ValueError(
+            f"--shard_experts {args.shard_experts} belongs to the resident actor\n  found:  --actor {args.actor}\n"
+            "  repair: leave --shard_experts out; --zero_stage 3 splits this one"
+        )
     if args.actor != "resident":
-        if args.shard_experts != 1:
-            raise ValueError(
-                f"--shard_experts {args.shard_experts} belongs to the resident actor\n  found:  --actor {args.actor}\n"
-                "  repair: leave --shard_experts out; --zero_stage 3 splits this one"
-            )
         return
-    targets = [args.target_modules] if isinstance(args.target_modules, str) else args.target_modules
-    others = [target for target in targets if target.rpartition(".")[2] not in ATTENTION]
-    config = read_config(args.pretrain)
-    refused = {
-        "a model that is not gpt-oss in MXFP4": config and not is_packed(config),
-        "full-parameter training (--lora_rank 0)": args.lora_rank == 0,
-        f"--target_modules {' '.join(others)}, where its adapters are those of the attention": others,
-        "--load_in_4bit, where its experts are in MXFP4": args.load_in_4bit,
-        f"--param_dtype {args.param_dtype}, where it computes in bf16": args.param_dtype != "bf16",
-        "--use_liger_kernel": args.use_liger_kernel,
-        "--deepcompile": args.deepcompile,
-        f"--ring_attn_size {args.ring_attn_size}": args.ring_attn_size > 1,
-        f"--ds_tensor_parallel_size {args.ds_tensor_parallel_size}": args.ds_tensor_parallel_size > 1,
-        f"--aux_loss_coef {args.aux_loss_coef:g}, where its router is frozen": args.aux_loss_coef > 0,
-    }
+    for found, wanted, repair in faults(args, config):
+        raise ValueError(
+            f"--actor resident cannot train this\n  found:  {found}\n  wanted: {wanted}\n"
+            f"  repair: {repair}, or --actor eager (slower, and the whole model in bf16)"
+        )
     ranks, experts = args.actor_num_nodes * args.actor_num_gpus_per_node, config.get("num_local_experts", 0)
     if args.shard_experts < 1 or ranks % args.shard_experts or experts % args.shard_experts:
         raise ValueError(
@@ -64,10 +62,28 @@ def require_resident(args: Namespace) -> None:
             f"  found:  {ranks} actor ranks, {experts} experts\n  wanted: a divisor of both\n"
             "  repair: --shard_experts 1 (each rank holds all), or the number of ranks on a node"
         )
-    for found, applies in refused.items():
-        if applies:
-            raise ValueError(
-                f"--actor resident cannot train this\n  found:  {found}\n"
-                f"  wanted: gpt-oss in MXFP4, bf16, --lora_rank 1 or more with --target_modules {' '.join(ATTENTION)}\n"
-                "  repair: leave it out, or --actor eager (slower, and the whole model in bf16)"
-            )
+
+
+def faults(args: Namespace, config: dict) -> Iterator[tuple[str, str, str]]:
+    """What the resident actor cannot train of these options: what was found, what is wanted, and the repair."""
+    targets = [args.target_modules] if isinstance(args.target_modules, str) else args.target_modules
+    attention = f"--target_modules {' '.join(ATTENTION)}"
+    if config and not is_packed(config):
+        yield f"a model of type {config.get('model_type')}", "gpt-oss with experts in MXFP4", "another --pretrain"
+    if args.lora_rank == 0:
+        yield "full-parameter training (--lora_rank 0, the default)", "an adapter", f"--lora_rank 32 {attention}"
+    if any(target.rpartition(".")[2] not in ATTENTION for target in targets):
+        yield f"--target_modules {' '.join(targets)}", "an adapter of the attention alone", attention
+    if args.param_dtype != "bf16":
+        yield f"--param_dtype {args.param_dtype}", "bf16", "--param_dtype bf16"
+    upstream = {
+        "--load_in_4bit": args.load_in_4bit,
+        "--use_liger_kernel": args.use_liger_kernel,
+        "--deepcompile": args.deepcompile,
+        f"--ring_attn_size {args.ring_attn_size}": args.ring_attn_size > 1,
+        f"--ds_tensor_parallel_size {args.ds_tensor_parallel_size}": args.ds_tensor_parallel_size > 1,
+        f"--aux_loss_coef {args.aux_loss_coef:g}": args.aux_loss_coef > 0,
+    }
+    for found, given in upstream.items():
+        if given:
+            yield found, "experts in MXFP4, a frozen router, whole sequences on each rank", "leave it out"
