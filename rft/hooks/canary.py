@@ -107,8 +107,8 @@ def judge(base: list[list[float]], now: list[list[float]], receipts: list[dict],
         differ = sum(values not in base for values in now)
         raise RuntimeError(
             f"LoRA sync: adapter version {version} changed no weight, but the canary's log-probabilities moved by "
-            f"{moved:.3g} (noise {noise:.3g}), in {differ} of {len(now)} measurements: the engine does not compute with "
-            "the weights of its receipts"
+            f"{moved:.3g} (noise {noise:.3g}), in {differ} of {len(now)} measurements: the engine does not compute "
+            "with the weights of its receipts"
         )
     if doubt != "moved nothing" or distance > SEEN:
         return 0
