@@ -129,7 +129,8 @@ def test_exploding_learning_rate_and_evaluations(checkpoint, tmp_path):
     problems = [{"input": [{"role": "user", "content": f"{n} + 1 ="}], "label": "1", "id": str(n)} for n in range(6)]
     (run_dir / "probe_ood.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
     evaluation = ("--eval_dataset", str(run_dir / "probe_ood.jsonl"), "--eval_steps", "2", "--eval_temperature", "0")
-    rate = ("--actor_learning_rate", "3", "--num_episodes", "4")
+    # The eager actor, whose bf16 softmax leaves the engine behind; the resident one follows it to any rate.
+    rate = ("--actor_learning_rate", "3", "--num_episodes", "4", "--actor", "eager")
     run = start(run_dir, checkpoint, *evaluation, "--eval_n_samples_per_prompt", "1", *rate)
     assert stopped_by(run_dir, run)["rule"] in ("gradient", "mismatch", "not_finite", "no_signal", "zero_reward")
     evaluations = read_jsonl(run_dir / EVAL_FILE)

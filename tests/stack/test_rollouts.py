@@ -168,7 +168,7 @@ def colocated(cluster, checkpoint):
     group = placement_group([{"GPU": 1, "CPU": 1}])
     ray.get(group.ready())
     (engine,) = create_vllm_engines(1, 1, str(checkpoint), 0, False, True, True, 160, group, 0.9)
-    yield engine, ray._private.state.actors(engine._actor_id.hex())["State"]
+    yield engine, ray._private.state.actors(engine._actor_id.hex()).get("State")
     ray.kill(engine)
     remove_placement_group(group)
 
