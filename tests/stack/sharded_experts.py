@@ -2,8 +2,9 @@
 
 python sharded_experts.py CHECKPOINT OUT        with RANK, LOCAL_RANK, WORLD_SIZE, …
 
-Every rank makes passes on its own tokens, with layers recomputed or not, and writes `WAY.NAME` of log-probabilities and
-adapter gradients for WAY whole and sharded, and the share of all packed bytes that it holds.
+Every rank makes passes on its own tokens, with layers recomputed or not and with or without gradient; rank 0 keeps the
+experts' first products, rank 1 computes them again: all that may differ between GPUs of one run. It writes `WAY.NAME`
+of log-probabilities and adapter gradients for WAY whole and sharded, and the share of all packed bytes that it holds.
 """
 
 import sys
@@ -12,11 +13,12 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 
+from rft.actor import model as resident
 from rft.actor.load import load_resident
 from rft.actor.packed import pack
 from rft.hooks import lora_exact
 
-LENGTHS = [33, 7, 60]
+LENGTHS = [[33, 7, 60], [90]]  # by rank
 
 
 def adapted(checkpoint: str, shard: int, recompute: bool) -> torch.nn.Module:
@@ -34,13 +36,16 @@ def adapted(checkpoint: str, shard: int, recompute: bool) -> torch.nn.Module:
 
 
 def passes(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Three steps, so that what is fetched ahead is used; the last one's numbers."""
-    generator = torch.Generator().manual_seed(torch.distributed.get_rank())
+    """Three steps of a scoring pass and an update, so that what is fetched ahead is used; the last one's numbers."""
+    rank = torch.distributed.get_rank()
+    generator, lengths = torch.Generator().manual_seed(rank), LENGTHS[rank]
     for _ in range(3):
-        tokens = torch.randint(5, 60, (sum(LENGTHS),), generator=generator)
-        rows = torch.arange(0, 30)
+        tokens, rows = torch.randint(5, 60, (sum(lengths),), generator=generator), torch.arange(0, 30)
+        call = {"packed": pack(lengths, tokens.device), "rows": rows, "targets": tokens[rows + 1]}
         model.zero_grad()
-        log_probs, _ = model(tokens, packed=pack(LENGTHS, tokens.device), rows=rows, targets=tokens[rows + 1])
+        with torch.no_grad():
+            model(tokens, **call)
+        log_probs, _ = model(tokens, **call)
         log_probs.sum().backward()
     gradients = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
     return {"log_probs": log_probs.detach(), **gradients}
@@ -48,6 +53,7 @@ def passes(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def main(checkpoint: str, out: str) -> None:
     torch.distributed.init_process_group("gloo")
+    resident.keeps_first_products = lambda *_: torch.distributed.get_rank() == 0
     found, held = {}, {}
     for recompute in (False, True):
         for way, shard in (("whole", 1), ("sharded", 2)):
