@@ -76,6 +76,8 @@ def faults(args: Namespace, config: dict) -> Iterator[tuple[str, str, str]]:
         yield f"--target_modules {' '.join(targets)}", "an adapter of the attention alone", attention
     if args.param_dtype != "bf16":
         yield f"--param_dtype {args.param_dtype}", "bf16", "--param_dtype bf16"
+    if args.separate_reference_model:
+        yield "--separate_reference_model", "itself with its adapter off as reference", "leave it out"
     upstream = {
         "--load_in_4bit": args.load_in_4bit,
         "--use_liger_kernel": args.use_liger_kernel,

@@ -37,6 +37,7 @@ def test_gpt_oss_in_mxfp4_is_resident_and_an_unknown_model_is_left_open(model, c
         ("--target_modules all-linear", "--target_modules q_proj k_proj v_proj o_proj"),
         ("--target_modules q_proj experts.gate_up_proj", "--target_modules q_proj k_proj v_proj o_proj"),
         ("--param_dtype fp16", "--param_dtype bf16"),
+        ("--separate_reference_model", None),
         ("--load_in_4bit", None),
         ("--use_liger_kernel", None),
         ("--deepcompile", None),

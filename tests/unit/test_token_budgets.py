@@ -54,7 +54,7 @@ def test_a_budget_counts_instead_of_sizes_in_samples():
         (f"{TOKENS} 900 --train_batch_size 512", "256 samples a rollout", "--train_batch_size 256"),
         (f"{TOKENS} 900 --adam_offload --zero_stage 2", "found:  --zero_stage 2 --adam_offload", "--zero_stage 3"),
         (
-            f"{TOKENS} 900 --init_kl_coef 0.1 --separate_reference_model",
+            f"{TOKENS} 900 --init_kl_coef 0.1 --separate_reference_model --actor eager",
             "8 GPUs of --ref_num_nodes",
             "--ref_num_gpus_per_node 1",
         ),
