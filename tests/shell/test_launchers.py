@@ -110,7 +110,8 @@ def test_the_pair_differs_in_the_clip_range_only(tmp_path):
 
 
 def test_overrides_reach_the_evaluations_too(tmp_path):
-    overrides = ("--generate_max_len", "8192", "--vllm_tensor_parallel_size=4", "--pretrain", "/other")
+    engines = ("--vllm_num_engines", "2", "--vllm_tensor_parallel_size=4")
+    overrides = ("--generate_max_len", "8192", *engines, "--pretrain", "/other")
     commands = dry_run(BIG, tmp_path, *overrides)
     before, after = (words for name, words in commands if name == "eval_posthoc.py")
     assert option(before, "--model") == "before=/other"
@@ -128,7 +129,9 @@ def test_an_abbreviation_ends_the_launch_before_anything_is_made(launcher, more,
 
 
 def test_what_a_command_leaves_out_has_the_trainers_defaults_in_the_evaluations(tmp_path):
-    script = body(tmp_path, 'MODEL_ARGS=(--pretrain m); GRPO_ARGS=(--eval_dataset e); train_and_measure "$@"')
+    script = body(
+        tmp_path, 'MODEL_ARGS=(--pretrain m); GRPO_ARGS=(--eval_dataset e --remote_rm_url r); train_and_measure "$@"'
+    )
     before = next(w for name, w in dry_run(script, tmp_path, "--lora_rank=4") if name == "eval_posthoc.py")
     wanted = {"--model": "before=m", "--lora-rank": "4", "--max-prompt-tokens": "1024", "--max-tokens": "1024"}
     wanted |= {"--tensor-parallel-size": "1", "--dataset": "e"}
@@ -240,7 +243,7 @@ def test_what_is_missing_is_said_before_anything_is_made(tmp_path):
     listed = 'if [ "$1" = -L ]; then echo "GPU $i: a device"; else echo "$i, 81000, 81559, a device"; fi'
     smi.write_text(f"#!/bin/sh\nfor i in 0 1 2 3; do {listed}; done\n")
     missing(launch(BIG, tmp_path, **four), "4 here", "wanted: 8")
-    fewer = ("--actor_num_gpus_per_node", "2", "--vllm_num_engines", "1")
+    fewer = ("--actor_num_gpus_per_node", "2", "--vllm_num_engines", "2")
     missing(
         launch(BIG, tmp_path, *fewer, **four), "no model", "cache/models/gpt-oss-20b", "hf download openai/gpt-oss-20b"
     )

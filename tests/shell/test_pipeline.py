@@ -20,7 +20,7 @@ case "$*" in *after=*) exit "$AFTER" ;; *runs.summary*) exit "$SUMMARY" ;; esac
 PIPELINE = """
 PYTHON=$STUB
 MODEL_ARGS=(--pretrain m --prompt_max_len 1 --generate_max_len 1 --vllm_tensor_parallel_size 1)
-GRPO_ARGS=(--prompt_data p --eval_dataset e --save_path s)
+GRPO_ARGS=(--prompt_data p --eval_dataset e --remote_rm_url r --save_path s)
 begin_run "$@"; train_and_measure "$@"; echo done
 """
 

@@ -67,7 +67,7 @@ def test_what_is_missing_or_misspelt_is_said_before_the_set_up(tmp_path):
     launcher = ROOT / "launch/train_grpo_20b.sh"
     for arguments, status, said in (
         ([], 1, "error: too few GPUs\n  found:  0 here (RFT_STACK=cpu)\n  wanted: 8\n"),
-        (["--actor_num_gpus_per_node=2"], 1, "  wanted: 2\n"),
+        (["--actor_num_gpus_per_node=2", "--vllm_num_engines=2"], 1, "  wanted: 2\n"),
         (["--generate_max", "8192"], 2, "did you mean --generate_max_len?"),
     ):
         result = launch(launcher, tmp_path, *arguments)
