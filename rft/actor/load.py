@@ -12,6 +12,7 @@ from transformers.modeling_utils import no_init_weights
 from rft.actor.experts import ResidentExperts
 from rft.actor.model import ResidentGptOss, make_resident
 from rft.actor.sharded import ShardedExperts, gathering
+from rft.options.actor import is_packed, read_config
 
 INDEX = "model.safetensors.index.json"
 WHOLE = "model.safetensors"
@@ -34,14 +35,14 @@ def load_resident(
         ValueError: the checkpoint is no gpt-oss in MXFP4, or lacks a tensor, or has one too many or of another shape.
     """
     folder = local_folder(checkpoint)
-    config = AutoConfig.from_pretrained(folder)
-    quantization = getattr(config, "quantization_config", None) or {}
-    if config.model_type != "gpt_oss" or quantization.get("quant_method") != "mxfp4":
+    stored = read_config(str(folder))
+    if not is_packed(stored):
         raise ValueError(
             f"{folder}: the resident actor trains gpt-oss with experts in MXFP4\n"
-            f"  found:  model_type {config.model_type}, quantisation {quantization.get('quant_method')}\n"
+            f"  found:  model_type {stored.get('model_type')}, quantisation {stored.get('quantization_config')}\n"
             "  wanted: gpt_oss, mxfp4\n  repair: --actor eager"
         )
+    config = AutoConfig.from_pretrained(folder)
     del config.quantization_config
     with no_init_weights(), init_empty_weights():
         model = GptOssForCausalLM(config)

@@ -10,12 +10,11 @@ import torch
 from rft.hooks import cpu_linear
 
 
-def float32_product(x: torch.Tensor, weight: torch.Tensor, transpose: bool = True) -> torch.Tensor:
-    """`x @ weight.T` (`x @ weight` without `transpose`) of 2-byte matrices (rows, in), summed and kept in float32."""
-    other = weight.T if transpose else weight
+def float32_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`x @ weight.T` of 2-byte matrices (rows, in), summed and kept in float32."""
     if x.is_cuda and x.dtype != torch.float32:
-        return torch.mm(x, other, out_dtype=torch.float32)
-    return x.float() @ other.float()  # the CPU has no such kernel; its models are tiny
+        return torch.mm(x, weight.T, out_dtype=torch.float32)
+    return x.float() @ weight.T.float()  # the CPU has no such kernel; its models are tiny
 
 
 def engine_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
