@@ -8,18 +8,20 @@ from ranks import world
 
 @pytest.fixture(scope="module")
 def one_rank():
-    """A process group of this process alone, as ZeRO-3 needs one."""
+    """A process group of this process alone, as ZeRO-3 needs one; nobody beyond this machine reaches it."""
     import deepspeed
     import torch
     from deepspeed.utils import groups
 
+    from rft.hooks import loopback
     from rft.hooks.cpu_collectives import keep_to_gloo
 
     keep_to_gloo()
     (own,) = world(1)
+    own |= loopback.THIS_MACHINE
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
-    deepspeed.init_distributed("gloo")
+    deepspeed.init_distributed("gloo", init_method=loopback.init_method())
     yield
     torch.distributed.destroy_process_group()
     for name, value in vars(groups).items():  # DeepSpeed keeps them, for the next group of this process too
