@@ -17,7 +17,7 @@ from rft.hooks.cpu_linear import SWITCH
 from rft.problems import read_problems
 from rft.record.digest import tree_digest
 from rft.record.versions import installed_versions
-from rft.serving.adapters import is_adapter
+from rft.hooks.saved_adapter import is_adapter
 
 RFT = Path(overlay.__file__).resolve().parents[1]
 # The modules of ours that decide a sample, besides weights, prompt and sampling parameters: a change to one voids what
@@ -25,7 +25,7 @@ RFT = Path(overlay.__file__).resolve().parents[1]
 SAMPLING_CODE = (
     "rft.evals.sampling",
     "rft.evals.server",
-    "rft.serving.adapters",
+    "rft.hooks.saved_adapter",
     "rft.serving.engine",
     "rft.hooks.adapter_memory",
     "rft.hooks.cpu_generators",

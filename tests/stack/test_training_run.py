@@ -21,7 +21,7 @@ from rft.record import flops
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
-from rft.serving.adapters import base_model_of, read_adapter
+from rft.hooks.saved_adapter import base_model_of, read_adapter
 from rft.serving.engine import open_engine, sync_engine
 
 pytestmark = pytest.mark.stack
