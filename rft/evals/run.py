@@ -14,10 +14,10 @@ from rft.evals.models import Model, adapter_digest, adapter_room, content
 from rft.evals.prompts import Prompt, load_tokenizer, render, require_short
 from rft.evals.scores import MODES, record, summarize
 from rft.hooks.cpu_linear import SWITCH
+from rft.hooks.saved_adapter import is_adapter
 from rft.problems import read_problems
 from rft.record.digest import tree_digest
 from rft.record.versions import installed_versions
-from rft.hooks.saved_adapter import is_adapter
 
 RFT = Path(overlay.__file__).resolve().parents[1]
 # The modules of ours that decide a sample, besides weights, prompt and sampling parameters: a change to one voids what

@@ -18,7 +18,8 @@ LAYERS = [
     ["rft.data"],
     ["rft.tiny"],
     ["rft.runs"],
-    ["rft.serve", "rft.push"],
+    ["rft.serve"],
+    ["rft.push"],
     ["rft.cli", "benchmarks", "data", "eval", "rewards"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
