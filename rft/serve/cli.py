@@ -4,7 +4,7 @@
 
 Prints the `vllm serve` command and starts it: OpenAI's API, on this machine's loopback. Then asks a problem of the run
 and compares log-probabilities with the PEFT model. Ends with Ctrl-C, with --check by itself.
-Exit status 0, 1 where the server is not the policy or has ended, 2 bad use. docs/evaluation.md, "Serving".
+Exit status 0, 1 where the server is not the policy or has ended, 2 bad use. docs/serving.md
 """
 
 import argparse
