@@ -4,8 +4,6 @@ Every token counts, so that a policy gradient has something to climb from the fi
 `benchmarks.reward_token_parity` for checkpoints of `benchmarks.checkpoint`.
 """
 
-import torch
-
 from benchmarks.reward_token_parity import reward_func as parity
 
 

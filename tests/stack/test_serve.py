@@ -10,7 +10,7 @@ import psutil
 import pytest
 from listeners import is_beyond, listeners_of
 from ports import free_port
-from served_runs import finished
+from served_run_by_hand import finished
 
 pytestmark = pytest.mark.stack
 

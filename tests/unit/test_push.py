@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import huggingface_hub
 import pytest
-from served_runs import finished, with_result
+from served_run_by_hand import finished, with_result
 
 from rft.push import cli
 

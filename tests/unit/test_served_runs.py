@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from served_runs import RANK, SHAPES, finished
+from served_run_by_hand import RANK, SHAPES, finished
 
 from rft.hooks import chat_date, engine_options
 from rft.serve import cli, served_run, smoke
