@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rft.evals.models import adapter_room, checked
-from rft.hooks import chat_date, engine_options
+from rft.hooks import chat_date, engine_options, loopback
 from rft.options import recorded, remote_code
 from rft.options.command import recorded as recorded_options
 from rft.runs.preflight import harmony
@@ -102,9 +102,9 @@ def named_for_build(room: dict) -> dict:
 
 
 def environment() -> dict[str, str]:
-    """Variables of the server beyond this process's own: for the chat endpoint, the day in its prompts and, where it
-    lies on this machine, Harmony's vocabulary, which vLLM else asks the network for as it starts."""
-    found = {"CHAT_DATE": os.environ.get("CHAT_DATE") or chat_date.DEFAULT}
+    """Variables of the server beyond this process's own: its ranks meet on the loopback. For the chat endpoint, the day
+    in its prompts and, where it lies on this machine, Harmony's vocabulary, which vLLM else asks the network for."""
+    found = {"CHAT_DATE": os.environ.get("CHAT_DATE") or chat_date.DEFAULT, **loopback.THIS_MACHINE}
     if not harmony.vocabulary_given() and harmony.vocabulary_present():
         folder = Path(sys.prefix, "share", "harmony")
         if not (folder / harmony.MERGES).is_file():
