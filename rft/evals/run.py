@@ -25,8 +25,8 @@ RFT = Path(overlay.__file__).resolve().parents[1]
 SAMPLING_CODE = (
     "rft.evals.sampling",
     "rft.evals.server",
-    "rft.hooks.saved_adapter",
     "rft.serving.engine",
+    "rft.actor.products",
     "rft.hooks.adapter_memory",
     "rft.hooks.cpu_generators",
     "rft.hooks.cpu_linear",
@@ -38,6 +38,7 @@ SAMPLING_CODE = (
     "rft.hooks.lora_worker",
     "rft.hooks.mxfp4",
     "rft.hooks.rollout_seeds",
+    "rft.hooks.saved_adapter",
     "rft.hooks.wide_linear",
     "rft.mxfp4_codec",
     "rft.options.remote_code",
