@@ -10,9 +10,10 @@ from monitor_runs import SPIKE, log, monitor, text, write_run
 
 from rft.hooks.metrics import rewind
 from rft.options.command import recorded
+from rft.runs.find import find_run
 from rft.runs.monitor.metrics import bounds, spark
 from rft.runs.monitor.progress import clock, status, total_steps
-from rft.runs.monitor.state import find_run, follow, last_spikes, read_state
+from rft.runs.monitor.state import follow, last_spikes, read_state
 
 
 @pytest.fixture(autouse=True)

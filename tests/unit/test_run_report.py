@@ -189,8 +189,10 @@ def test_command_writes_beside_the_run_and_refuses_bad_input_with_one_message(ma
     assert cli.main([str(one), str(two)]) == 0 and (two / "comparison.html").is_file()
     assert cli.main([str(one), "--output", str(tmp_path / "new" / "x.html")]) == 0
     for arguments, message in (
-        ([str(tmp_path / "absent")], "no such directory"),
-        ([str(tmp_path)], "nothing of a run in it"),
+        ([str(tmp_path / "absent")], "found no directory"),
+        ([str(tmp_path / "new")], "found no run in"),
+        ([str(one), "--output", str(two)], "found the folder"),
+        ([str(one), "--output", str(tmp_path)], f"pass --output {tmp_path / 'report.html'}"),
         ([str(one), str(one)], "twice"),
         ([str(one), "--output", str(one / "report.html" / "x.html")], "File exists"),
     ):
@@ -198,6 +200,13 @@ def test_command_writes_beside_the_run_and_refuses_bad_input_with_one_message(ma
         assert cli.main(arguments) == 2
         errors = capsys.readouterr().err
         assert errors.startswith("report: ") and len(errors.splitlines()) == 1 and message in errors
+
+
+def test_a_folder_of_runs_means_the_newest_and_the_page_lies_beside_it(make_run, capsys):
+    old, new = make_run("20260101T000000Z"), make_run("20260102T000000Z")
+    assert cli.main([str(old.parent)]) == 0
+    assert capsys.readouterr().err == f"the newest run of {old.parent}: {new}\n"
+    assert (new / "report.html").is_file() and not (old / "report.html").exists()
 
 
 def test_places_of_one_run_are_not_taken_for_another_s(make_run, monkeypatch, tmp_path):

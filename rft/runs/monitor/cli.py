@@ -18,9 +18,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from rft.runs.find import find_run
 from rft.runs.monitor.page import page
 from rft.runs.monitor.progress import status
-from rft.runs.monitor.state import State, find_run, read_state
+from rft.runs.monitor.state import State, read_state
 
 ASCII_TERMINALS = ("linux", "dumb", "vt100", "vt220")  # whose fonts lack block characters
 

@@ -3,19 +3,22 @@
     .venv/bin/python -m rft.runs.report RUN [RUN …] [--output FILE.html]
 
 Reads what a run directory holds (docs/running.md), finished or not, and names what is missing. The page fetches
-nothing. Default output: RUN/report.html; with several runs LAST_RUN/comparison.html. Exit status 2: bad input.
+nothing. RUN is a run's directory, or a folder of runs, of which the newest is taken. Default output: RUN/report.html;
+with several runs LAST_RUN/comparison.html. Exit status 2: bad input.
 """
 
 import argparse
 import base64
 import hashlib
 import re
+import shlex
 import sys
 from pathlib import Path
 
 from rft.evals.page import environment
 from rft.record.eval_names import problems_metric
 from rft.record.files import replace_text
+from rft.runs.find import chosen_run
 from rft.runs.report import charts, comparisons, config, costs, samples
 from rft.runs.report.data import Run, dicts, load, number
 
@@ -29,13 +32,19 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory; the first is the baseline")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run or folder of runs; the first is the baseline"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE.html")
     args = parser.parse_args(argv)
-    last = args.runs[-1]
-    output = args.output or last / ("report.html" if len(args.runs) == 1 else "comparison.html")
+    default = "report.html" if len(args.runs) == 1 else "comparison.html"
     try:
-        text = page(load_all(args.runs))
+        if args.output and args.output.is_dir():
+            found = f"found the folder {args.output}; wanted a file for the page"
+            raise ValueError(f"{found}; pass --output {shlex.quote(str(args.output / default))}")
+        runs = [chosen_run(path) for path in args.runs]
+        output = args.output or runs[-1] / default
+        text = page(load_all(runs))
         replace_text(output, text)
     except (ValueError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
