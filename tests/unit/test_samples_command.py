@@ -84,7 +84,8 @@ def test_a_line_a_step_of_a_launchers_newest_run(run):
         (["--search", r"step 3: \(try [01]", "--regex", "--group", "2"], [(3, "training", 2, s) for s in (1, 2)]),
         (["--search", "what is 1 plus", "--step", "12", "--reward", "0"], [(12, "training", 2, s) for s in (2, 4)]),
         (["--search", "(TRY 3)", "--regex"], []),
-        (["--side-by-side", "--group", "2", "--reward", "0"], [(n, "training", 2, s) for n in STEPS for s in (1, 2, 3, 4)]),
+        (["--side-by-side", "--group", "2", "--reward", "0"],
+         [(n, "training", 2, s) for n in STEPS for s in (1, 2, 3, 4)]),
     ],
 )  # fmt: skip
 def test_filters(run, capsys, words, wanted):
