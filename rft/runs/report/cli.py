@@ -19,7 +19,7 @@ from rft.evals.page import environment
 from rft.record.eval_names import problems_metric
 from rft.record.files import replace_text
 from rft.runs.find import chosen_run
-from rft.runs.report import charts, comparisons, config, costs, samples
+from rft.runs.report import acceptance, charts, comparisons, config, costs, samples, side_by_side
 from rft.runs.report.data import Run, dicts, load, number
 
 HERE = Path(__file__).parent
@@ -44,11 +44,15 @@ def main(argv: list[str] | None = None) -> int:
             raise ValueError(f"{found}; pass --output {shlex.quote(str(args.output / default))}")
         runs = [chosen_run(path) for path in args.runs]
         output = args.output or runs[-1] / default
-        text = page(load_all(runs))
+        loaded = load_all(runs)
+        text = page(loaded)
         replace_text(output, text)
     except (ValueError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
         return 2
+    for run in loaded:
+        if verdict := acceptance.acceptance(run):
+            print(f"{run.label}: acceptance {verdict.word}: {'; '.join(verdict.reasons)}")
     print(f"written: {output} ({len(text.encode()) / 1e6:.2f} MB)")
     return 0
 
@@ -74,6 +78,7 @@ def page(runs: list[Run]) -> str:
     tiers = charts.tiers(runs)
     budget = samples.BUDGET // len(runs)
     read = [samples.samples(run, budget) for run in runs]
+    between, accepted = comparisons.between(runs), [acceptance.acceptance(run) for run in runs]
     names = [chart["name"] for tier in tiers for chart in tier["charts"]]
     templates = environment(HERE)
     templates.filters |= {"three": three, "harmony": harmony, "question": question, "numbers": numbers}
@@ -90,7 +95,9 @@ def page(runs: list[Run]) -> str:
         loop_charts=charts.loop_charts(runs, [problems_in_loop(run) for run in runs]),
         posthoc=[posthoc_rows(run) for run in runs],
         within=[comparisons.within(run) for run in runs],
-        between=comparisons.between(runs),
+        between=between,
+        accepted=accepted,
+        side_by_side=side_by_side.rows(runs, between, accepted) if len(runs) > 1 else [],
         warnings=comparisons.warnings(runs),
         seed_note=comparisons.SEED_NOTE,
         options=config.table([config.shown_options(run) for run in runs]),
