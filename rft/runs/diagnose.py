@@ -19,6 +19,7 @@ from rft.record.names import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir
 from rft.rules.judge import RULES, findings, judge
 from rft.rules.verdict import Verdict
+from rft.runs.ending import ending
 from rft.runs.find import chosen_run
 from rft.runs.memory import marked_processes
 from rft.runs.report.data import read_lines
@@ -121,8 +122,7 @@ def print_report(document: dict) -> None:
     for note in document["notes"]:
         console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)
     if stopped := document["stopped"]:
-        reason = escape(stopped["reason"])
-        console.print(f"[bold]stopped by rule {stopped['rule']} at step {stopped['global_step']}[/bold]: {reason}")
+        console.print(f"[bold]{escape(ending(stopped)[1])}[/bold]: {escape(str(stopped.get('reason')))}")
     if best := document["best"]:
         where = best["checkpoint"] or ("the base model" if best["global_step"] == 0 else "not kept")
         console.print(

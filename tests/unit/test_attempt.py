@@ -269,7 +269,7 @@ def test_a_run_that_was_stopped_and_never_evaluated(repository):
         stream.write('{"global_step": 4, "rew')  # a kill's torn tail
     assert cli.main(["finish", "7", str(run)]) == 0
     log = (repository / "research_log.md").read_text()
-    assert "Stopped early at step 3 by rule `nan`: grad_norm is not finite (exit status 10)." in log
+    assert "Stopped at step 3 by the rule nan: grad_norm is not finite (exit status 10)." in log
     assert "(1 commits after `attempt-07-start`)" in log and "3 steps trained." in log
     assert "(no paired evaluation)" in log and "**Evaluations.** None after the run." in log
 

@@ -153,7 +153,7 @@ def test_status_of_a_run_from_its_beginning_to_its_end(tmp_path):
     assert "trained for 1:40" in text(state) and "left" not in text(state)
     assert status(state._replace(processes=3)).word == "after training"
     manifest = {**state.manifest, "stopped": {"global_step": 9, "rule": "ood", "reason": "fell twice"}}
-    assert "stopped\n  by ood: fell twice\n" in text(state._replace(manifest=manifest))
+    assert "stopped\n  at step 9 by the rule ood: fell twice\n" in text(state._replace(manifest=manifest))
 
 
 def test_run_that_died_or_hangs_is_said_so(tmp_path):

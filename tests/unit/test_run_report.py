@@ -4,11 +4,16 @@ import html
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 from report_runs import EVIL, Parsed, lines, page_of, sample_line, training_line
 
 from rft.rules.healthy import HEALTHY
+from rft.runs.monitor.progress import Status
+from rft.runs.monitor.progress import status as progress
+from rft.runs.monitor.state import read_state
 from rft.runs.report import cli, samples
 from rft.runs.report.data import load
 
@@ -133,6 +138,26 @@ def test_stopped_run_says_which_rule_stopped_it(make_run):
     text = Parsed(page_of(path)).text
     assert "stopped at step 28 by the rule ood_drop: 0.41, then 0.38" in text
     assert "path RUN/checkpoints/global_step20" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "status"),
+    [
+        ("interrupted", "interrupted at step 28: why"),
+        ("launcher_killed", "ended at step 28 because its launcher was killed: why"),
+        ("stopped_process", "ended at step 28 because a process of it stood still: why"),
+    ],
+)
+def test_a_run_that_no_rule_stopped_is_not_said_to_be_stopped_by_one(make_run, rule, status):
+    path = make_run()
+    manifest = json.loads((path / "run.json").read_text())
+    stopped = {"global_step": 28, "rule": rule, "reason": "why", "exit_status": 1}
+    (path / "run.json").write_text(json.dumps(manifest | {"stopped": stopped}))
+    assert status in Parsed(page_of(path)).text
+    diagnosed = [sys.executable, "-m", "rft.runs.diagnose", str(path)]
+    assert status in subprocess.run(diagnosed, capture_output=True, text=True, check=False).stdout
+    word, _, detail = status.partition(" ")
+    assert progress(read_state(path)) == Status(word, "bad", detail, True)
 
 
 def test_spike_bundles_count_where_the_log_lacks_them(make_run):

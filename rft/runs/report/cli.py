@@ -18,6 +18,7 @@ from pathlib import Path
 from rft.evals.page import environment
 from rft.record.eval_names import problems_metric
 from rft.record.files import replace_text
+from rft.runs.ending import ending
 from rft.runs.find import chosen_run
 from rft.runs.report import acceptance, charts, comparisons, config, costs, samples, side_by_side
 from rft.runs.report.data import Run, dicts, load, number
@@ -128,9 +129,7 @@ def head(run: Run) -> dict:
     stopped, steps = run.manifest.get("stopped"), len(run.training)
     last = run.training[-1]["global_step"] if run.training else 0
     if isinstance(stopped, dict):
-        status = (
-            f"stopped at step {stopped.get('global_step')} by the rule {stopped.get('rule')}: {stopped.get('reason')}"
-        )
+        status = f"{ending(stopped)[1]}: {stopped.get('reason')}"
     else:
         status = "finished" if run.result else f"not finished; the last recorded step is {last}"
     tiles = [("steps", str(last), f"{steps} on record" if steps != last else "")]

@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -137,7 +138,7 @@ def as_json(sample: Sample) -> dict:
     return place | {name: value for name, value in sample.row.items() if name not in place}
 
 
-def print_json(rows) -> None:
+def print_json(rows: Iterable[dict]) -> None:
     for row in rows:
         print(json.dumps(row, ensure_ascii=False))
 
