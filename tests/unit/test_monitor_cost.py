@@ -107,5 +107,7 @@ def test_no_number_is_cut_at_any_width(tmp_path, monkeypatch, plain):
 
 def numbers(page: str) -> set[str]:
     """The numbers of a page, without those in words that are marked as cut."""
-    words = [word for word in page.split() if not re.search(r"…|\.\.", word)]
+    marked = [word for word in page.split() if re.search(r"…|\.\.", word)]
+    assert not [word for word in marked if re.match(r"[-+]?\d", word)], "only names may be cut"
+    words = [word for word in page.split() if word not in marked]
     return {found for word in words for found in NUMBER.findall(word)}

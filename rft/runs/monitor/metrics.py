@@ -28,7 +28,7 @@ def metric_rows(records: list[dict], width: int, plain: bool) -> list[tuple[str,
     logged = [name for name in HEALTHY if any(name in record for record in records)]
     longest, ranges = max(map(len, logged), default=0), max((len(bounds(name, plain)) for name in logged), default=0)
     name_width = max(MIN_NAME, min(longest, width - len("!  ") - VALUE))
-    range_width = ranges if width >= len("!    ") + name_width + VALUE + ranges else 0
+    range_width = ranges if width >= len("!     ") + name_width + VALUE + ranges else 0
     rows = []
     for tier, title in TIERS.items():
         names = [name for name in logged if HEALTHY[name].tier == tier]

@@ -82,7 +82,7 @@ def _head(state: State, width: int, plain: bool) -> list[Text]:
     if state.phases.records:
         lines += flow(comma_parts(_phases(state, width)), width, "dim", gap=" ")
     if now.style == "bad" and now.word == "ended early":
-        lines += [Text(f"  {clean(line)}", "red") for line in state.log_tail if line.strip()]
+        lines += [part for line in state.log_tail if line.strip() for part in _wrapped(line, width, "red")]
     return lines
 
 

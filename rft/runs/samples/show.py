@@ -51,7 +51,7 @@ def whole(value: float | None) -> str:
 
 def one(console: Console, sample: Sample, search: re.Pattern | None, full: bool) -> None:
     """A sample: its numbers, the question (in full: the prompt), the response."""
-    console.print(heading(sample), soft_wrap=False)
+    console.print(heading(sample, f"step {sample.step}, group {sample.group}, sample {sample.number}"))
     prompt = str(sample.row.get("prompt", ""))
     console.print(plain(prompt if full else question(prompt), search, "dim"))
     console.print(plain(response(sample, full), search))
@@ -71,16 +71,16 @@ def side_by_side(console: Console, group: list[Sample], search: re.Pattern | Non
         table = Table.grid(padding=(0, GAP, 1, 0), pad_edge=False)
         for _ in range(columns):
             table.add_column(width=(console.width + GAP) // columns - GAP, overflow="fold")
-        table.add_row(*map(heading, row))
+        table.add_row(*(heading(sample, f"sample {sample.number}") for sample in row))
         table.add_row(*(plain(response(sample, full), search) for sample in row))
         console.print(table)
 
 
-def heading(sample: Sample) -> Text:
-    """`step 12, group 3, sample 2: right, reward 1, answer 41, label 41, 512 tokens`."""
+def heading(sample: Sample, place: str) -> Text:
+    """`<place>: right, reward 1, answer 41, label 41, 512 tokens`."""
     facts = sample.facts()
     word, style = RIGHT[facts["right"]]
-    text = Text(f"step {sample.step}, group {sample.group}, sample {sample.number}: ", "bold").append(word, style)
+    text = Text(f"{place}: ", "bold").append(word, style)
     reward = "no reward" if facts["reward"] is None else f"reward {facts['reward']:.4g}"
     words = [reward, f"answer {facts['answer']}", f"label {facts['label']}"]
     words += [] if facts["tokens"] is None else [f"{facts['tokens']:,.0f} tokens"]
