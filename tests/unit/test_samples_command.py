@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rft.record.samples import TRAINING, SampleFile, file_name
 from rft.runs.samples import cli, show
-from rft.runs.samples.read import Sample, parse_range, summary
+from rft.runs.samples.read import Sample, groups_of, parse_range, summary
 
 STEPS, PROMPTS, EACH = (3, 12), 3, 4
 
@@ -170,6 +170,12 @@ def test_damaged_files_are_read_as_far_as_they_go(run):
     assert "1 of 3" not in found.stderr and "2 of 3 lines cannot be read (line 1, 3); left out" in found.stderr
     assert "samples_step12.jsonl.gz: a damaged gzip file" in found.stderr
     assert len(found.stdout.splitlines()) == 4
+
+
+def test_a_file_that_the_run_drops_meanwhile_is_told(tmp_path):
+    said = []
+    assert groups_of(SampleFile(3, TRAINING, tmp_path / file_name(TRAINING, 3)), said.append) == []
+    assert len(said) == 1 and "samples_step3.jsonl.gz" in said[0] and said[0].endswith("left out")
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def rows(path: Path, note: Callable[[str], None]) -> Iterator[dict]:
                 yield row
             else:
                 broken.append(number)
-    except ValueError as error:
-        note(f"{error}; read up to line {number}")
+    except (ValueError, FileNotFoundError) as error:  # damaged, or dropped by a run that keeps within its bound
+        note(f"{error}; left out")
     if broken:
         which = ", ".join(map(str, broken[:5])) + (", …" if len(broken) > 5 else "")
         note(f"{path}: {len(broken)} of {number} lines cannot be read (line {which}); left out")
