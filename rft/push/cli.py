@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from rft.record.files import replace_text
-from rft.runs.monitor.state import find_run
+from rft.runs.find import find_run
 from rft.serve.served_run import ServedRun, read_run
 
 ENDPOINT = None  # of the hub: HF_ENDPOINT's, or the public one

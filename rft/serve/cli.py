@@ -18,7 +18,7 @@ from pathlib import Path
 
 import requests
 
-from rft.runs.monitor.state import find_run
+from rft.runs.find import find_run
 from rft.serve import served_run
 
 WAIT = 0.5  # seconds between two looks at a server that starts
