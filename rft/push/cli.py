@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from rft.record.files import replace_text
-from rft.runs.find import find_run
+from rft.runs.find import chosen_run
 from rft.serve.served_run import ServedRun, read_run
 
 ENDPOINT = None  # of the hub: HF_ENDPOINT's, or the public one
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         validate_repo_id(args.repo)
         if "/" not in args.repo:
             raise ValueError(f"found --repo {args.repo}; wanted OWNER/NAME")
-        served = read_run(find_run(args.run), args.best, args.base)
+        served = read_run(chosen_run(args.run), args.best, args.base)
         content = folder.files(served, args.repo, folder.hub_name(served, args.base_model))
         place = write(served, content)
     except (ValueError, OSError, HFValidationError) as error:

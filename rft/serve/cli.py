@@ -18,7 +18,7 @@ from pathlib import Path
 
 import requests
 
-from rft.runs.find import find_run
+from rft.runs.find import chosen_run
 from rft.serve import served_run
 
 WAIT = 0.5  # seconds between two looks at a server that starts
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     place = given.index("--") if "--" in given else len(given)
     args = _parser().parse_args(given[:place])
     try:
-        served = served_run.read_run(find_run(args.run), args.best, args.base)
+        served = served_run.read_run(chosen_run(args.run), args.best, args.base)
         command = served_run.serve_command(served, args.host, args.port, not _has_gpu(), given[place + 1 :])
         if not args.print:
             _require_free(args.host, args.port)
