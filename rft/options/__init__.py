@@ -49,6 +49,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="batch: mean over all action tokens of an optimizer step, whatever the split into micro-batches (#1249)",
     )
     group.add_argument(
+        "--mask_truncated",
+        action="store_true",
+        help="take answers that were cut at the length limit out of policy loss, KL and entropy; their rewards stay in "
+        "their group's advantages (DAPO's overlong filtering; docs/loss.md)",
+    )
+    group.add_argument(
         "--micro_train_tokens",
         type=int,
         default=0,
