@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from rft.options import actor, remote_code
 from rft.options import batches as batches  # the trainer's main settles them
+from rft.options.effort import EFFORTS
 from rft.options.refusals import hub_config, refuse, require_sinks
 from rft.options.settled import settle
 from rft.options.unknown import explain
@@ -111,6 +112,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["shuffled", "file"],
         default="shuffled",
         help="file: take the prompts in the order of --prompt_data, for a curriculum (data/make_curriculum.py)",
+    )
+    group.add_argument(
+        "--reasoning_effort",
+        choices=EFFORTS,
+        help="what the chat template tells the model, in training and in evaluations; without it the template's own, "
+        "of gpt-oss medium",
     )
     group.add_argument(
         "--stop_rules",
