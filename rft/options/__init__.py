@@ -120,6 +120,19 @@ def add(parser: argparse.ArgumentParser) -> None:
         "of gpt-oss medium",
     )
     group.add_argument(
+        "--samples_every",
+        type=int,
+        default=1,
+        help="steps from one file of training samples to the next; 0: none (docs/metrics.md). Evaluations write theirs",
+    )
+    group.add_argument(
+        "--samples_keep_gb",
+        type=float,
+        default=5.0,
+        help="GB (10^9 bytes, gzipped) that sample files may take: beyond them the oldest training steps are deleted, "
+        "then the oldest evaluations",
+    )
+    group.add_argument(
         "--stop_rules",
         default="default",
         help="rules that may stop the training: off, default, all, or names, separated by commas; -NAME removes one "

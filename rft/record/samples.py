@@ -44,6 +44,20 @@ def sample_file(directory: Path, kind: str, step: int) -> Path:
     return plain if plain.is_file() and not packed.is_file() else packed
 
 
+def drop_oldest(directory: Path, limit: float, newest: Path) -> None:
+    """Delete sample files until all of a folder take at most `limit` bytes: the oldest training steps first, then the
+    oldest evaluations. `newest`, the file just written, stays however large it is.
+    """
+    sizes = {file: file.path.stat().st_size for file in sample_files(directory)}
+    total = sum(sizes.values())
+    for file in sorted(sizes, key=lambda file: (file.kind == EVALUATION, file.step)):
+        if total <= limit:
+            return
+        if file.path != newest:
+            file.path.unlink()
+            total -= sizes[file]
+
+
 def read_samples(path: Path) -> Iterator[dict]:
     """The samples of a file one by one, keys as `rft.hooks.samples.write_samples` says.
 
@@ -66,12 +80,16 @@ def sample_lines(path: Path) -> Iterator[str]:
 
     Raises:
         FileNotFoundError: the file is not there.
-        ValueError: the gzipped file is cut or damaged, after the lines before that place.
+        ValueError: the gzipped file is cut or damaged.
     """
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-        try:
-            for line in file:
-                if line.endswith(b"\n"):
-                    yield line[:-1].decode("utf-8", "replace")
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path}: a damaged gzip file ({error})") from None
+    for line in content(path).split(b"\n")[:-1]:  # not splitlines: a line may hold other ends of lines
+        yield line.decode("utf-8", "replace")
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file in either form, unpacked. Raises as `sample_lines`."""
+    packed = path.read_bytes()
+    try:
+        return gzip.decompress(packed) if path.suffix == ".gz" else packed
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path}: a damaged gzip file ({error})") from None

@@ -3,7 +3,7 @@
     .venv/bin/python -m rft.runs.summary RUN_DIR
 
 Reads from the run directory: evals/before.json and evals/after.json (`eval/eval_posthoc.py`), training_metrics.jsonl,
-eval_metrics.jsonl, the last eval_samples_step<N>.jsonl, phases.jsonl, memory.json.
+eval_metrics.jsonl, the last eval_samples_step<N>.jsonl.gz, phases.jsonl, memory.json.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from rft.evals.table import print_results, wide_console
 from rft.record.eval_names import shares_of_correct
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, read_jsonl, samples_dir, series
+from rft.record.samples import EVALUATION, sample_file
 from rft.record.step_phases import shares
 
 MEDIANS = ("sync_seconds", "tokens_per_second_step", "model_flops_utilization")
@@ -84,7 +85,7 @@ def agreement_with_loop(run_dir: Path, after: dict, last_step: int) -> dict | No
         the loop. A loop that evaluates a part of the problems only is no difference. Where nothing can be compared
         (another dataset, or a template that dates its prompts and a midnight between both) a `note` says why.
     """
-    file = samples_dir(run_dir) / f"eval_samples_step{last_step}.jsonl"
+    file = sample_file(samples_dir(run_dir), EVALUATION, last_step)
     if not file.is_file():
         return None
     try:

@@ -20,6 +20,7 @@ from rft.problems import read_problems
 from rft.record import flops
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
+from rft.record.samples import EVALUATION, TRAINING, read_samples, sample_file, sample_files
 from rft.runs.memory import marked_processes
 from rft.serving.adapters import base_model_of, read_adapter
 from rft.serving.engine import open_engine, sync_engine
@@ -232,10 +233,15 @@ def test_cost_of_a_step_is_measured(run_dir):
     assert last["time_checkpoint_seconds"] > 0  # of the second step
 
 
-def test_samples_of_saved_steps_can_be_read(run_dir):
-    files = sorted(path.name for path in (run_dir / "samples").glob("*"))
-    assert files == ["eval_samples_step0.jsonl", f"eval_samples_step{STEPS}.jsonl", "samples_step2.jsonl"]
-    samples = read_jsonl(run_dir / "samples" / "samples_step2.jsonl")
+def test_samples_of_every_step_can_be_read(run_dir):
+    files = sample_files(run_dir / "samples")
+    assert [(file.step, file.kind) for file in files] == [
+        (0, EVALUATION),
+        *((step, TRAINING) for step in range(1, STEPS)),
+        (STEPS, EVALUATION),
+        (STEPS, TRAINING),
+    ]
+    samples = list(read_samples(sample_file(run_dir / "samples", TRAINING, 2)))
     assert len(samples) == PROMPTS_A_STEP * 8
     for sample in samples:
         assert sample["adapter_version"] == 1

@@ -86,7 +86,7 @@ def test_unfinished_run_names_what_is_missing(make_run, kept):
     assert "not finished" in text
     for piece in {"run.json", "training_metrics.jsonl", "eval_metrics.jsonl", "phases.jsonl"} - set(kept):
         assert f"{piece}: not there" in text
-    assert "evals/after.json: not there" in text and "--save_steps" in text
+    assert "evals/after.json: not there" in text and "--samples_every" in text
 
 
 def test_torn_and_broken_files_are_read_as_far_as_they_go(make_run):
