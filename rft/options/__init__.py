@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rft.options import actor, remote_code
+from rft.options import actor, remote_code, trackers
 from rft.options import batches as batches  # the trainer's main settles them
 from rft.options.effort import EFFORTS
 from rft.options.refusals import hub_config, refuse, require_sinks
@@ -19,8 +19,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     """
     parser.allow_abbrev = False
     parser.error = lambda message: parser.exit(2, f"error: {explain(parser, message)}\n")
-    # What upstream gives a value to and we refuse where it is given.
-    parser.set_defaults(vllm_is_truncated_threshold=None, train_max_tokens_per_gpu=None)
+    # What upstream gives a value to and we refuse where it is given; the run's name, which is settled.
+    parser.set_defaults(vllm_is_truncated_threshold=None, train_max_tokens_per_gpu=None, wandb_run_name=None)
     group = parser.add_argument_group("rft")
     group.add_argument(
         "--actor",
@@ -152,11 +152,13 @@ def check(args: argparse.Namespace) -> None:
     """Exit with one message where the options ask for something unsound: `refuse`, as in preflight and launcher.
 
     Args:
-        args: as they are parsed, before the trainer's main asserts anything; `stop_rules` is settled.
+        args: as they are parsed, before the trainer's main asserts anything; `stop_rules` and the trackers' names are
+            settled.
     """
     remote_code.settle(args.trust_remote_code)
     settled = settle(argparse.Namespace(**vars(args)))
     args.stop_rules = settled.stop_rules
+    trackers.settle(args)
     with _one_message():
         refuse(settled)
     if actor.read_config(args.pretrain):

@@ -8,6 +8,7 @@ import re
 import subprocess
 import threading
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import float32_truth
@@ -18,7 +19,7 @@ from safetensors.torch import load_file
 
 from rft.problems import read_problems
 from rft.record import flops
-from rft.record.names import TRAINING_FILE
+from rft.record.names import CLOCKS, TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.record.samples import EVALUATION, TRAINING, read_samples, sample_file, sample_files
 from rft.runs.memory import marked_processes
@@ -114,7 +115,7 @@ def test_memory_of_each_process_is_measured_over_the_run_and_drawn(run_dir):
     assert all(point["gpu_mib"] == {} for point in timeline["whole"])  # the CPU stack
     phases = {name for point in timeline["whole"] for name in point["phases"]}
     assert "" in phases and phases & {"rollout", "experience", "train", "sync", "evaluation"}
-    assert phases <= {"", "rollout", "experience", "train", "sync", "evaluation", "checkpoint"}
+    assert phases <= {"", "rollout", "experience", "train", "sync", "evaluation", "checkpoint", "samples"}
     result = json.loads((run_dir / "result.json").read_text())
     assert max(sum(held["host_gb"].values()) for held in timeline["peaks"].values()) >= result["peak_gb"] - 0.1
     assert not (run_dir / "phase").exists()
@@ -179,6 +180,16 @@ def steps_with(run_dir: Path, *names: str) -> list[dict]:
     records = read_jsonl(run_dir / TRAINING_FILE)
     assert [name for record in records for name in names if name not in record] == []
     return records
+
+
+def test_every_line_says_when_it_was_written(run_dir):
+    begin = datetime.fromisoformat(json.loads((run_dir / "run.json").read_text())["started"])
+    for file in (TRAINING_FILE, "eval_metrics.jsonl"):
+        records = read_jsonl(run_dir / file)
+        elapsed = [record["elapsed_seconds"] for record in records]
+        times = [datetime.fromisoformat(record["time"]) for record in records]
+        assert elapsed == sorted(elapsed) and elapsed[0] > 0
+        assert times == sorted(times) and times[0] >= begin and times[0].utcoffset().total_seconds() == 0
 
 
 def test_mismatch_between_rollout_and_trainer_is_always_measured(run_dir):
@@ -301,7 +312,7 @@ def test_tensorboard_and_wandb_hold_the_same_numbers(run_dir):
     for record in read_jsonl(run_dir / TRAINING_FILE):
         step = record["global_step"]
         (row,) = [row for row in rows if row.get("train/global_step") == step and "train/reward" in row]
-        for name in record.keys() - {"global_step"}:
+        for name in record.keys() - {"global_step", *CLOCKS}:
             assert row[f"train/{name}"] == pytest.approx(record[name])
             (value,) = [event.value for event in board.Scalars(f"train/{name}") if event.step == step]
             assert value == pytest.approx(record[name], rel=1e-5, abs=1e-9)
