@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from openrlhf.trainer.ppo_utils.experience_maker import Experience
     from transformers import PreTrainedTokenizerBase
 
-LEVEL = 6  # of gzip: a fifth of the size; 9 takes twice the time for 1% more
+LEVEL = 6  # of gzip: 36% of docs/*.md; 9 takes 1.4 times as long for the same
 EXTRACTION = {2.0: "boxed", 1.0: "last number", 0.0: "none"}
 
 

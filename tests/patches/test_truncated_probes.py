@@ -57,3 +57,23 @@ def test_a_mean_over_no_tokens_is_zero():
     assert masked_mean(values, mask, dim=-1).tolist() == [1.5, 0.0]
     assert masked_mean(values, mask).item() == 1.5
     assert masked_mean(values, 0 * mask).item() == 0.0
+
+
+def test_the_resident_actor_takes_a_batch_without_actions(checkpoint):
+    """Every answer of a micro-batch masked: a loss of 0, and gradients of 0 where a rank waits for them."""
+    from openrlhf.models import Actor
+    from openrlhf.models.utils import masked_mean
+
+    lora = {"lora_rank": 8, "lora_alpha": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    actor = Actor(
+        str(checkpoint), attn_implementation="eager", head_dtype="float32", temperature=0.8, actor="resident", **lora
+    )
+    tokens = torch.randint(5, 60, (2, 30), generator=torch.Generator().manual_seed(0))
+    none = torch.zeros(2, 20, dtype=torch.long)
+    call = {"attention_mask": torch.ones_like(tokens), "return_output": True, "return_entropy": True}
+    log_probs, output = actor(tokens, none, **call)
+    loss = masked_mean(log_probs, none) - masked_mean(output.entropy, none)
+    loss.backward()
+    assert loss.item() == 0 and not log_probs.any()
+    trained = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
+    assert trained and all(parameter.grad is not None and not parameter.grad.any() for parameter in trained)
