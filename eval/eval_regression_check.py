@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--posthoc", type=Path, required=True, metavar="RESULT.json")
     parser.add_argument("--model", help="name of the result, where the file has several")
     parser.add_argument(
-        "--samples", type=Path, help="default: eval_samples_step<N>.jsonl in $SAMPLES_LOG_DIR or RUN_DIR/samples"
+        "--samples", type=Path, help="default: eval_samples_step<N>.jsonl.gz in $SAMPLES_LOG_DIR or RUN_DIR/samples"
     )
     parser.add_argument("--averages", action="store_true", help="compare only the averages that the run logged")
     parser.add_argument(
@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from rft.evals.regression import averages, compare_files, last_step
     from rft.evals.results import read_results
     from rft.record.readers import samples_dir
+    from rft.record.samples import EVALUATION, sample_file
 
     results = [r for r in read_results([args.posthoc]) if args.model in (None, r["model"])]
     if len(results) != 1:
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         for name, in_training, value in rows:
             print(f"step {step}, {name} {in_training:.4f} in training, {label} {value:.4f} post hoc")
         return int(any(abs(in_training - value) > 1e-9 for _, in_training, value in rows))
-    file = args.samples or samples_dir(args.run) / f"eval_samples_step{step}.jsonl"
+    file = args.samples or sample_file(samples_dir(args.run), EVALUATION, step)
     common, differences = compare_files(file, posthoc)
     for one in differences:
         shares = " ".join("-" if share is None else f"{share:.2f}" for share in (one.training, one.posthoc))

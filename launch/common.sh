@@ -87,7 +87,7 @@ begin_run() {
     fi
     claim_run_dir
     # Ray's workers inherit all four; the first marks every process of this run, see rft.runs.memory.
-    export RFT_RUN_DIR="$RUN_DIR" METRICS_LOG_DIR SAMPLES_LOG_DIR SPIKE_LOG_PATH
+    export RFT_RUN_DIR="$RUN_DIR" RFT_LAUNCHER="$EXP_NAME" METRICS_LOG_DIR SAMPLES_LOG_DIR SPIKE_LOG_PATH
     ((RESUMES)) || each_place link_place
     RUN_IS_OURS=1
 }

@@ -9,6 +9,7 @@ from rft.grading import grade, open_channel
 from rft.record.eval_names import parse, shares_of_correct
 from rft.record.names import EVAL_FILE
 from rft.record.readers import metrics_dir, read_jsonl
+from rft.record.samples import read_samples
 
 
 class Difference(NamedTuple):
@@ -24,7 +25,7 @@ def compare_files(training_file: Path, posthoc: dict) -> tuple[int, list[Differe
     """Number of problems in both, and every disagreement with its cause.
 
     Args:
-        training_file: `eval_samples_step<N>.jsonl` of the run, see `rft.hooks.samples`.
+        training_file: `eval_samples_step<N>.jsonl.gz` of the run, see `rft.hooks.samples`.
         posthoc: one result of `eval/eval_posthoc.py`.
 
     Problems are paired by their rendered prompt, so that another template or system prompt is seen as such. Equal
@@ -33,7 +34,7 @@ def compare_files(training_file: Path, posthoc: dict) -> tuple[int, list[Differe
     Raises:
         ValueError: the file is missing or empty, or no prompt is in both.
     """
-    rows = read_jsonl(training_file)
+    rows = list(read_samples(training_file)) if training_file.is_file() else []
     if not rows:
         raise ValueError(
             f"found no samples in {training_file}; wanted the in-training evaluation's; train with SAMPLES_LOG_DIR "

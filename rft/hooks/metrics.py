@@ -4,12 +4,15 @@ import json
 import math
 import numbers
 import os
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rft.hooks.run_files import forget_stop
 from rft.record.files import append_lines, replace_text
-from rft.record.names import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
+from rft.record.names import CLOCKS, DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
 
+BEGAN = time.monotonic()  # the controller imports this before it loads anything
 DISCARDED = {  # file -> where lines of steps that are trained again go
     TRAINING_FILE: "discarded_metrics.jsonl",
     EVAL_FILE: f"discarded_{EVAL_FILE}",
@@ -39,9 +42,21 @@ def rewind(global_step: int) -> None:
         _rewind_file(Path(directory, name), global_step)
 
 
-def json_line(global_step: int, metrics: dict) -> str:
-    """One record, newline last. Values that are not numbers are left out; NaN and infinities become null."""
-    record = {"global_step": global_step}
+def now() -> dict[str, str | float]:
+    """When a line is written (`rft.record.names.CLOCKS`): UTC in ISO 8601, and seconds since this process began to
+    train, which start anew in a resumed run.
+    """
+    elapsed = time.monotonic() - BEGAN
+    return dict(zip(CLOCKS, (f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", round(elapsed, 3)), strict=True))
+
+
+def json_line(global_step: int, metrics: dict, when: dict | None = None) -> str:
+    """One record, newline last. Values that are not numbers are left out; NaN and infinities become null.
+
+    Args:
+        when: `now()`, for a line of a run.
+    """
+    record = {"global_step": global_step} | (when or {})
     for key, value in metrics.items():
         if isinstance(value, numbers.Real):
             record[key] = float(value) if math.isfinite(value) else None
@@ -51,7 +66,7 @@ def json_line(global_step: int, metrics: dict) -> str:
 def _append(filename: str, global_step: int, metrics: dict) -> None:
     directory = os.environ.get("METRICS_LOG_DIR")
     if directory:
-        append_lines(Path(directory, filename), json_line(global_step, metrics))
+        append_lines(Path(directory, filename), json_line(global_step, metrics, now()))
 
 
 def _rewind_file(path: Path, global_step: int) -> None:

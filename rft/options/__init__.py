@@ -4,8 +4,9 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rft.options import actor, remote_code
+from rft.options import actor, remote_code, trackers
 from rft.options import batches as batches  # the trainer's main settles them
+from rft.options.effort import EFFORTS
 from rft.options.refusals import hub_config, refuse, require_sinks
 from rft.options.settled import settle
 from rft.options.unknown import explain
@@ -18,8 +19,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     """
     parser.allow_abbrev = False
     parser.error = lambda message: parser.exit(2, f"error: {explain(parser, message)}\n")
-    # What upstream gives a value to and we refuse where it is given.
-    parser.set_defaults(vllm_is_truncated_threshold=None, train_max_tokens_per_gpu=None)
+    # What upstream gives a value to and we refuse where it is given; the run's name, which is settled.
+    parser.set_defaults(vllm_is_truncated_threshold=None, train_max_tokens_per_gpu=None, wandb_run_name=None)
     group = parser.add_argument_group("rft")
     group.add_argument(
         "--actor",
@@ -47,6 +48,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["micro_batch", "batch"],
         default="micro_batch",
         help="batch: mean over all action tokens of an optimizer step, whatever the split into micro-batches (#1249)",
+    )
+    group.add_argument(
+        "--mask_truncated",
+        action="store_true",
+        help="take answers that were cut at the length limit out of policy loss, KL and entropy; their rewards stay in "
+        "their group's advantages (DAPO's overlong filtering; docs/loss.md)",
     )
     group.add_argument(
         "--micro_train_tokens",
@@ -107,6 +114,25 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="file: take the prompts in the order of --prompt_data, for a curriculum (data/make_curriculum.py)",
     )
     group.add_argument(
+        "--reasoning_effort",
+        choices=EFFORTS,
+        help="what the chat template tells the model, in training and in evaluations; without it the template's own, "
+        "of gpt-oss medium",
+    )
+    group.add_argument(
+        "--samples_every",
+        type=int,
+        default=1,
+        help="steps from one file of training samples to the next; 0: none (docs/metrics.md). Evaluations write theirs",
+    )
+    group.add_argument(
+        "--samples_keep_gb",
+        type=float,
+        default=5.0,
+        help="GB (10^9 bytes, gzipped) that sample files may take: beyond them the oldest training steps are deleted, "
+        "then the oldest evaluations",
+    )
+    group.add_argument(
         "--stop_rules",
         default="default",
         help="rules that may stop the training: off, default, all, or names, separated by commas; -NAME removes one "
@@ -126,11 +152,13 @@ def check(args: argparse.Namespace) -> None:
     """Exit with one message where the options ask for something unsound: `refuse`, as in preflight and launcher.
 
     Args:
-        args: as they are parsed, before the trainer's main asserts anything; `stop_rules` is settled.
+        args: as they are parsed, before the trainer's main asserts anything; `stop_rules` and the trackers' names are
+            settled.
     """
     remote_code.settle(args.trust_remote_code)
     settled = settle(argparse.Namespace(**vars(args)))
     args.stop_rules = settled.stop_rules
+    trackers.settle(args)
     with _one_message():
         refuse(settled)
     if actor.read_config(args.pretrain):

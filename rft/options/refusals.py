@@ -5,7 +5,7 @@ Standard library only, but for models of the hub, which only the trainer looks u
 
 from argparse import Namespace
 
-from rft.options import actor, batches, loss, remote_code
+from rft.options import actor, batches, effort, loss, remote_code
 from rft.options.assertions import require_what_upstream_asserts
 from rft.record.eval_names import dataset_names
 from rft.rules.judge import chosen
@@ -126,6 +126,17 @@ def require_names_of_sets(args: Namespace) -> None:
     dataset_names(args.eval_dataset or "")
 
 
+def require_samples_that_can_be_kept(args: Namespace) -> None:
+    """Refuse numbers of `--samples_every` and `--samples_keep_gb` that mean nothing. Raises ValueError."""
+    if args.samples_every < 0 or not args.samples_keep_gb > 0:
+        raise ValueError(
+            "samples: how often, and how much of them is kept\n"
+            f"  found:  --samples_every {args.samples_every} --samples_keep_gb {args.samples_keep_gb:g}\n"
+            "  wanted: 0 (none) or more steps, more than 0 GB\n"
+            "  repair: --samples_every 1 --samples_keep_gb 5"
+        )
+
+
 REFUSALS = (
     remote_code.refuse,
     batches.require_own_names,
@@ -139,6 +150,8 @@ REFUSALS = (
     require_sound_attention,
     require_stoppable,
     require_names_of_sets,
+    effort.require_used,
+    require_samples_that_can_be_kept,
     require_what_upstream_asserts,
 )
 

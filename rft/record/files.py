@@ -9,15 +9,20 @@ from pathlib import Path
 BLOCK = 1 << 16
 
 
-def replace_text(file: Path, text: str) -> None:
+def replace_bytes(file: Path, content: bytes) -> None:
     """Write a complete file or nothing: its former content stays where that fails. The folder is made."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content)
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def replace_text(file: Path, text: str) -> None:
+    """`replace_bytes` with UTF-8."""
+    replace_bytes(file, text.encode())
 
 
 def replace_json(file: Path, content: object) -> None:

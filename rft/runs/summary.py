@@ -4,7 +4,7 @@
 
 RUN is a run's directory, or a folder of runs, of which the newest is taken. Exit status 2: bad input, with one message.
 Reads from the run's directory: evals/before.json and evals/after.json (`eval/eval_posthoc.py`), training_metrics.jsonl,
-eval_metrics.jsonl, the last eval_samples_step<N>.jsonl, phases.jsonl, memory.json.
+eval_metrics.jsonl, the last eval_samples_step<N>.jsonl.gz, phases.jsonl, memory.json.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from rft.record.eval_names import shares_of_correct
 from rft.record.files import replace_json, replace_text
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, samples_dir, series
+from rft.record.samples import EVALUATION, sample_file
 from rft.record.step_phases import shares
 from rft.runs.find import chosen_run
 from rft.runs.report.data import read_lines
@@ -107,7 +108,7 @@ def agreement_with_loop(run_dir: Path, after: dict, last_step: int) -> dict | No
         the loop. A loop that evaluates a part of the problems only is no difference. Where nothing can be compared
         (another dataset, or a template that dates its prompts and a midnight between both) a `note` says why.
     """
-    file = samples_dir(run_dir) / f"eval_samples_step{last_step}.jsonl"
+    file = sample_file(samples_dir(run_dir), EVALUATION, last_step)
     if not file.is_file():
         return None
     try:

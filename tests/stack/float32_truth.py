@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from rft.evals.prompts import digest
 from rft.hooks import rotary
 from rft.hooks.saved_adapter import base_model_of
-from rft.record.readers import read_jsonl
+from rft.record.samples import EVALUATION, read_samples, sample_file
 from rft.tiny.checkpoint import load_dequantized
 
 
@@ -90,7 +90,7 @@ def assert_only_rounding_parts_evaluations(run_dir: Path, step: int) -> None:
     tokens = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
     (after,) = json.loads((run_dir / "evals" / "after.json").read_text())
     later = {record["prompt"]: record["response"] for record in after["records"]}
-    rows = read_jsonl(run_dir / "samples" / f"eval_samples_step{step}.jsonl")
+    rows = list(read_samples(sample_file(run_dir / "samples", EVALUATION, step)))
     pairs = [(tokens(row["prompt"]), tokens(row["response"]), tokens(later[digest(row["prompt"])])) for row in rows]
     known = truth(adapter, [(prompt, first) for prompt, first, _ in pairs])
     decided = known.decided().split([len(first) for _, first, _ in pairs])

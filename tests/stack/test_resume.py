@@ -10,7 +10,7 @@ import pytest
 from direct import kill, log_of, signal_all, start, train, wait_until
 from safetensors.torch import load_file
 
-from rft.record.names import TRAINING_FILE
+from rft.record.names import CLOCKS, TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
 
@@ -24,7 +24,7 @@ def comparable(run_dir: Path) -> list[dict]:
     records = read_jsonl(run_dir / TRAINING_FILE)
     rates = ("tokens_per_second_", "tflops_", "model_flops_")
     return [
-        {k: v for k, v in record.items() if not k.endswith("_seconds") and not k.startswith(rates)}
+        {k: v for k, v in record.items() if not k.endswith("_seconds") and not k.startswith(rates) and k not in CLOCKS}
         for record in records
     ]
 

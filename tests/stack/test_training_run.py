@@ -8,6 +8,7 @@ import re
 import subprocess
 import threading
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import float32_truth
@@ -19,8 +20,9 @@ from safetensors.torch import load_file
 from rft.hooks.saved_adapter import base_model_of, read_adapter
 from rft.problems import read_problems
 from rft.record import flops
-from rft.record.names import TRAINING_FILE
+from rft.record.names import CLOCKS, TRAINING_FILE
 from rft.record.readers import read_jsonl
+from rft.record.samples import EVALUATION, TRAINING, read_samples, sample_file, sample_files
 from rft.runs.memory import marked_processes
 from rft.serving.engine import open_engine, sync_engine
 
@@ -113,7 +115,7 @@ def test_memory_of_each_process_is_measured_over_the_run_and_drawn(run_dir):
     assert all(point["gpu_mib"] == {} for point in timeline["whole"])  # the CPU stack
     phases = {name for point in timeline["whole"] for name in point["phases"]}
     assert "" in phases and phases & {"rollout", "experience", "train", "sync", "evaluation"}
-    assert phases <= {"", "rollout", "experience", "train", "sync", "evaluation", "checkpoint"}
+    assert phases <= {"", "rollout", "experience", "train", "sync", "evaluation", "checkpoint", "samples"}
     result = json.loads((run_dir / "result.json").read_text())
     assert max(sum(held["host_gb"].values()) for held in timeline["peaks"].values()) >= result["peak_gb"] - 0.1
     assert not (run_dir / "phase").exists()
@@ -142,7 +144,8 @@ def test_metrics_reach_the_jsonl_file(run_dir):
     records = read_jsonl(run_dir / TRAINING_FILE)
     assert [r["global_step"] for r in records] == list(range(1, STEPS + 1))
     for record in records:
-        assert all(value is None or math.isfinite(value) for value in record.values())
+        numbers = [value for name, value in record.items() if name != "time"]
+        assert all(value is None or math.isfinite(value) for value in numbers)
         assert record["sync_layers"] == 8
         assert record["sync_adapter_version"] == record["global_step"]
         assert record["adapter_version"] == record["global_step"] - 1
@@ -178,6 +181,16 @@ def steps_with(run_dir: Path, *names: str) -> list[dict]:
     records = read_jsonl(run_dir / TRAINING_FILE)
     assert [name for record in records for name in names if name not in record] == []
     return records
+
+
+def test_every_line_says_when_it_was_written(run_dir):
+    begin = datetime.fromisoformat(json.loads((run_dir / "run.json").read_text())["started"])
+    for file in (TRAINING_FILE, "eval_metrics.jsonl"):
+        records = read_jsonl(run_dir / file)
+        elapsed = [record["elapsed_seconds"] for record in records]
+        times = [datetime.fromisoformat(record["time"]) for record in records]
+        assert elapsed == sorted(elapsed) and elapsed[0] > 0
+        assert times == sorted(times) and times[0] >= begin and times[0].utcoffset().total_seconds() == 0
 
 
 def test_mismatch_between_rollout_and_trainer_is_always_measured(run_dir):
@@ -232,10 +245,15 @@ def test_cost_of_a_step_is_measured(run_dir):
     assert last["time_checkpoint_seconds"] > 0  # of the second step
 
 
-def test_samples_of_saved_steps_can_be_read(run_dir):
-    files = sorted(path.name for path in (run_dir / "samples").glob("*"))
-    assert files == ["eval_samples_step0.jsonl", f"eval_samples_step{STEPS}.jsonl", "samples_step2.jsonl"]
-    samples = read_jsonl(run_dir / "samples" / "samples_step2.jsonl")
+def test_samples_of_every_step_can_be_read(run_dir):
+    files = sample_files(run_dir / "samples")
+    assert [(file.step, file.kind) for file in files] == [
+        (0, EVALUATION),
+        *((step, TRAINING) for step in range(1, STEPS)),
+        (STEPS, EVALUATION),
+        (STEPS, TRAINING),
+    ]
+    samples = list(read_samples(sample_file(run_dir / "samples", TRAINING, 2)))
     assert len(samples) == PROMPTS_A_STEP * 8
     for sample in samples:
         assert sample["adapter_version"] == 1
@@ -295,7 +313,7 @@ def test_tensorboard_and_wandb_hold_the_same_numbers(run_dir):
     for record in read_jsonl(run_dir / TRAINING_FILE):
         step = record["global_step"]
         (row,) = [row for row in rows if row.get("train/global_step") == step and "train/reward" in row]
-        for name in record.keys() - {"global_step"}:
+        for name in record.keys() - {"global_step", *CLOCKS}:
             assert row[f"train/{name}"] == pytest.approx(record[name])
             (value,) = [event.value for event in board.Scalars(f"train/{name}") if event.step == step]
             assert value == pytest.approx(record[name], rel=1e-5, abs=1e-9)

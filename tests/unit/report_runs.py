@@ -1,5 +1,6 @@
 """What the tests of the report share: made-up runs, hostile texts, and the page read as a browser would."""
 
+import gzip
 import json
 import random
 from html.parser import HTMLParser
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from rft.evals.scores import summarize
 from rft.record.names import TIMELINE_FILE
+from rft.record.samples import TRAINING, file_name
 from rft.rules.healthy import HEALTHY
 from rft.runs.report import cli
 from rft.runs.timeline import Timeline
@@ -101,7 +103,8 @@ def whole_run(
         (path / "evals" / f"{file}.json").write_text(json.dumps([result]))
     for step in (10, 20):
         rows = [sample_line(p, i, EVIL if p == 1 else "carry") for p in range(3) for i in range(4)]
-        (path / "samples" / f"samples_step{step}.jsonl").write_text(lines(rows))
+        (path / "samples" / file_name(TRAINING, step)).write_bytes(gzip.compress(lines(rows).encode()))
+    # as older runs have them
     (path / "samples" / "eval_samples_step10.jsonl").write_text(lines([sample_line(p, 0) for p in range(50)]))
     return path
 

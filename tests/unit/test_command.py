@@ -121,7 +121,6 @@ SETTLED = ("actor", "critic_pretrain", "packing_samples", "attn_implementation",
 
 def test_what_is_not_given_has_the_trainers_default_for_all_who_need_it():
     trainer = vars(trainers_parser().parse_args([]))
-    trainer.pop("wandb_run_name")  # the time of day
     for args in (command.parse(START), command.recorded(START), command.recorded([])):
         assert {name: getattr(args, name) for name in trainer if name not in SETTLED} == {
             name: value for name, value in trainer.items() if name not in SETTLED

@@ -1,5 +1,6 @@
 """Old results graded again and put together; in-training against post-hoc evaluation; what a sweep chooses."""
 
+import gzip
 import json
 import runpy
 import sys
@@ -45,7 +46,8 @@ def training_line(i: int, answer, reward: float, **more) -> dict:
 
 def write_lines(file: Path, rows: list[dict]) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    file.write_bytes(gzip.compress(text) if file.suffix == ".gz" else text)
     return file
 
 
@@ -222,7 +224,7 @@ def test_summary_compares_each_dataset_before_and_after(tmp_path):
 def test_regression_command_tells_by_its_status(tmp_path, command):
     out = tmp_path / "out.json"
     out.write_text(json.dumps([posthoc({0: 0, 1: 1}), posthoc({0: 0, 1: 8}, "base")]))
-    write_lines(tmp_path / "samples" / "eval_samples_step2.jsonl", [training_line(i, i, 1.0) for i in (0, 1)])
+    write_lines(tmp_path / "samples" / "eval_samples_step2.jsonl.gz", [training_line(i, i, 1.0) for i in (0, 1)])
     options = ("--run", tmp_path, "--step", "2", "--posthoc", out)
     status, shown, _ = command("eval_regression_check", *options, "--model", "step2")
     assert status == 0 and "greedy_pass@1 on d.jsonl: 2 problems in both, 0 differ" in shown

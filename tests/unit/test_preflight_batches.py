@@ -42,6 +42,8 @@ def test_the_last_of_an_option_counts_and_defaults_are_filled_in():
         (["-m", command.MODULE, "--stop_rules", "ood"], "--stop_rules: found 'ood', wanted off"),
         (["-m", command.MODULE, *ASYNC, "--stop_rules", "all"], "cannot be stopped between two steps"),
         (["-m", command.MODULE, "--eval_dataset", "a/x.jsonl,b/x.jsonl"], "found two sets named 'x'"),
+        (["-m", command.MODULE, "--samples_every", "-1"], "found:  --samples_every -1"),
+        (["-m", command.MODULE, "--samples_keep_gb", "nan"], "--samples_keep_gb nan"),
         (["-m", command.MODULE, "--async_train"], "found:  --async_train without --enable_vllm_is_correction"),
         (["-m", command.MODULE, "--enable_ema", "--lora_rank", "8"], "found:  --enable_ema with --lora_rank 8"),
         ([*LORA, "q_proj", "lm_head"], "found:  --target_modules q_proj lm_head"),
@@ -61,6 +63,7 @@ def test_bad_commands_are_refused(words, message):
         "--use_dynamic_batch", "--train_max_tokens_per_gpu 9000", "--loss_normalization batch --policy_loss_type gspo",
         "--vllm_is_correction_type mis", "--attn_implementation flash_attention_2", "--attn_implementation sdpa",
         "--packing_samples", "--micro_train_tokens 640", "--ring_attn_size 2", "--stop_rules all --async_train",
+        "--mask_truncated --policy_loss_type gspo", "--reasoning_effort low",
     ],
 )  # fmt: skip
 def test_trainer_and_preflight_refuse_the_same_with_one_message(text, tmp_path):

@@ -25,8 +25,10 @@ def test_disk(tmp_path, checkpoint):
 
 def test_samples_that_fit_only_when_short_are_a_warning(tmp_path, checkpoint):
     place = f"--pretrain {checkpoint} --save_path {tmp_path}/a --ckpt_path {tmp_path}/c --disable_ds_ckpt"
-    args = options(f"{place} --save_steps 1 --generate_max_len 100000000")
-    refused(disk.check_disk(args, CONFIG_20B, tmp_path, 768, 0), "only for shorter", "a higher --save_steps", WARN)
+    args = options(f"{place} --generate_max_len 100000000 --samples_keep_gb 1e9")
+    refused(disk.check_disk(args, CONFIG_20B, tmp_path, 768, 0), "only for shorter", "--samples_keep_gb 1,", WARN)
+    args.samples_keep_gb = 1e-3
+    assert verdicts(disk.check_disk(args, CONFIG_20B, tmp_path, 768, 0)) <= {GO, WARN}
 
 
 def test_a_small_disk_is_refused_by_its_name(tmp_path, checkpoint, monkeypatch):
@@ -50,12 +52,17 @@ def test_what_is_planned(tmp_path, checkpoint, monkeypatch):
     assert sizes["final weights"] == adapter + tokenizer
     # 24 steps make four checkpoints; two are kept and a third stands beside them while it is written
     assert sizes["checkpoints"] == 3 * (7 * adapter) + 3 * (adapter + tokenizer)
-    assert sizes["samples"] == 4 * 256 * (160 * disk.BYTES_A_TOKEN + disk.BYTES_A_SAMPLE)
+    assert sizes["samples"] == 24 * 256 * (160 * disk.BYTES_A_TOKEN + disk.BYTES_A_SAMPLE) * disk.PACKED
     args.eval_dataset, args.eval_steps = "E.jsonl", 6  # a new best stands beside the former one while it is written
     kept = {name: size for name, _, size in disk.planned(args, CONFIG_20B, tmp_path, 768, 0)}["checkpoints"]
     assert kept == sizes["checkpoints"] + 2 * (adapter + tokenizer)
-    without = {n: s for n, _, s in disk.planned(options(f"--pretrain {checkpoint}"), CONFIG_20B, tmp_path, 768, 0)}
-    assert without["checkpoints"] == without["samples"] == 0
+    for more, wanted in (("--samples_every 5", 5 / 24), ("--samples_every 0", 0)):
+        args = options(f"--pretrain {checkpoint} {more}")
+        without = {name: size for name, _, size in disk.planned(args, CONFIG_20B, tmp_path, 768, 0)}
+        assert without["checkpoints"] == 0 and without["samples"] == pytest.approx(wanted * sizes["samples"])
+    args.samples_every, args.samples_keep_gb = 1, 1e-3
+    bounded = {name: size for name, _, size in disk.planned(args, CONFIG_20B, tmp_path, 768, 0)}
+    assert bounded["samples"] == 1e6
 
 
 def test_places_that_cannot_be_written_to(tmp_path, checkpoint):

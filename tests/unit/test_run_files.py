@@ -1,6 +1,7 @@
 """Readers and writers of run files, and the checks of what a run will read."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -13,9 +14,10 @@ from rft.hooks.numeric_logs import numeric_only
 from rft.options.command import MODULE
 from rft.problems import read_problems
 from rft.record.digest import tree_digest
-from rft.record.names import TRAINING_FILE
+from rft.record.names import CLOCKS, TRAINING_FILE
 from rft.record.readers import metrics_dir, read_jsonl, samples_dir, series, spike_log
 from rft.runs.inputs import check_command
+from rft.runs.manifest import cpu_model, machine
 
 
 def test_metrics_lines_are_whole_finite_and_read_back(tmp_path, monkeypatch):
@@ -23,14 +25,43 @@ def test_metrics_lines_are_whole_finite_and_read_back(tmp_path, monkeypatch):
     log_training_step(1, {"reward": 0.5, "bad": float("nan"), "text": "no", "flag": True})
     log_training_step(2, {"reward": float("inf")})
     file = tmp_path / "new" / "folder" / TRAINING_FILE
-    assert read_jsonl(file) == [
+    records = [{name: record[name] for name in record if name not in CLOCKS} for record in read_jsonl(file)]
+    assert records == [
         {"global_step": 1, "reward": 0.5, "bad": None, "flag": 1.0},
         {"global_step": 2, "reward": None},
     ]
-    assert series(read_jsonl(file), "reward") == ([1], [0.5])
+    first, second = read_jsonl(file)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", first["time"])
+    assert 0 < first["elapsed_seconds"] <= second["elapsed_seconds"]
+    assert series([first, second], "reward") == ([1], [0.5])
     with file.open("a") as stream:
         stream.write('{"global_step": 3, "rew')  # a kill in the middle of a line
     assert len(read_jsonl(file)) == 2
+
+
+SMI = "#!/bin/bash\n"
+TWO = "NVIDIA H100 80GB HBM3, 81559, 550.54.15\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "gpus", "driver"),
+    [
+        (f"{SMI}printf '{TWO}{TWO}'", [{"name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559}] * 2, "550.54.15"),
+        (f"{SMI}echo 'No devices were found'; exit 6", [], None),
+        (f"{SMI}echo 'No devices were found'", [], None),
+        (None, [], None),
+    ],
+)
+def test_the_manifest_names_gpus_and_driver_or_the_cpu(tmp_path, monkeypatch, script, gpus, driver):
+    if script:
+        (tmp_path / "nvidia-smi").write_text(script)
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))  # without this machine's own
+    found = machine()
+    assert (found["gpus"], found["driver"]) == (gpus, driver)
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: AMD EPYC 9354 \nmodel name\t: other\n")
+    assert cpu_model(cpuinfo) == "AMD EPYC 9354" and cpu_model(tmp_path / "none") is None
 
 
 def test_metrics_are_off_without_a_directory(tmp_path, monkeypatch):

@@ -91,14 +91,14 @@ def test_unfinished_run_names_what_is_missing(make_run, kept):
     assert "not finished" in text
     for piece in {"run.json", "training_metrics.jsonl", "eval_metrics.jsonl", "phases.jsonl"} - set(kept):
         assert f"{piece}: not there" in text
-    assert "evals/after.json: not there" in text and "--save_steps" in text
+    assert "evals/after.json: not there" in text and "--samples_every" in text
 
 
 def test_torn_and_broken_files_are_read_as_far_as_they_go(make_run):
     path = make_run()
     for file in list(path.rglob("*.json*")):
-        whole = file.read_text()
-        file.write_text(whole + whole[: len(whole) // 3] if file.suffix == ".jsonl" else whole[: len(whole) // 2])
+        whole = file.read_bytes()
+        file.write_bytes(whole + whole[: len(whole) // 3] if file.suffix == ".jsonl" else whole[: len(whole) // 2])
     with (path / "training_metrics.jsonl").open("a") as stream:
         stream.write(
             '{"global_step": 31, "rew{"global_step": 31}\n[1]\n{"global_step": "x"}\n{"global_step": 32}\n{"gl'
@@ -107,7 +107,8 @@ def test_torn_and_broken_files_are_read_as_far_as_they_go(make_run):
     assert run.training[-1]["global_step"] == 32 and run.manifest == {} and run.posthoc == {}
     text = Parsed(page_of(path)).text
     assert "training_metrics.jsonl: 3 of" in text and "the last line is incomplete" in text
-    assert "run.json: cannot be read" in text and "evals/after.json: cannot be read" in text
+    for piece in ("run.json", "evals/after.json", "samples_step20.jsonl.gz"):
+        assert f"{piece}: cannot be read" in text
 
 
 @pytest.mark.parametrize("junk", ["null", "[]", "3", '"x"', "{}", "[[]]", '[{"mode": 1}]', '{"command": 3, "git": []}'])

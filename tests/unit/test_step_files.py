@@ -16,6 +16,7 @@ from rft.hooks.numeric_logs import numeric_only, text_only
 from rft.hooks.sample_metrics import sample_metrics
 from rft.hooks.samples import write_samples
 from rft.hooks.step_metrics import means, status_sums, token_metrics
+from rft.record.samples import EVALUATION, TRAINING, read_samples, sample_files
 
 
 def sample(reward: float, **info) -> types.SimpleNamespace:
@@ -121,20 +122,57 @@ def test_phases_add_up_and_start_empty():
     assert set(phases.finish_step()) == {"time_step_seconds"}
 
 
+TOKENIZER = types.SimpleNamespace(decode=lambda tokens, skip_special_tokens: f"answer {tokens[-1]}")
+
+
+def keeping(every: int = 1, gigabytes: float = 1.0) -> types.SimpleNamespace:
+    return types.SimpleNamespace(samples_every=every, samples_keep_gb=gigabytes)
+
+
 def test_samples_are_written_whole(tmp_path, monkeypatch):
-    tokenizer = types.SimpleNamespace(decode=lambda tokens, skip_special_tokens: f"answer {tokens[-1]}")
     monkeypatch.delenv("SAMPLES_LOG_DIR", raising=False)
-    write_samples(3, [sample(1.0)], tokenizer)
+    write_samples(keeping(), 3, [sample(1.0)], TOKENIZER)
     monkeypatch.setenv("SAMPLES_LOG_DIR", str(tmp_path / "samples"))
-    write_samples(3, [sample(1.0, parse_method=2.0, bad=math.nan), sample(0.0)], tokenizer)
-    assert [path.name for path in (tmp_path / "samples").iterdir()] == ["samples_step3.jsonl"]
-    lines = (tmp_path / "samples" / "samples_step3.jsonl").read_text().removesuffix("\n").split("\n")
-    assert json.loads(lines[0]) == {
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples" / "samples_step3.jsonl").write_text("of an earlier version\n")
+    write_samples(keeping(), 3, [sample(1.0, parse_method=2.0, bad=math.nan), sample(0.0)], TOKENIZER)
+    (file,) = sample_files(tmp_path / "samples")
+    assert file.path.name == "samples_step3.jsonl.gz"
+    first, second = read_samples(file.path)
+    assert first == {
         "prompt": "2+2", "response": "answer 10", "label": "4", "reward": 1.0, "prompt_tokens": 2,
         "response_tokens": 2, "parse_method": 2.0, "bad": None, "note": "4\u2028",
         "extracted_answer": "10", "extraction": "last number",
     }  # fmt: skip
-    assert len(lines) == 2
+    assert second["reward"] == 0
+    before = file.path.read_bytes()
+    write_samples(keeping(), 3, [sample(1.0, parse_method=2.0, bad=math.nan), sample(0.0)], TOKENIZER)
+    assert file.path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4]), (0, [])])
+def test_training_samples_are_written_as_often_as_asked(tmp_path, monkeypatch, every, steps):
+    monkeypatch.setenv("SAMPLES_LOG_DIR", str(tmp_path))
+    for step in range(1, 6):
+        write_samples(keeping(every), step, [sample(1.0)], TOKENIZER)
+    write_samples(keeping(every), 5, [sample(1.0)], TOKENIZER, EVALUATION)
+    found = [(file.kind, file.step) for file in sample_files(tmp_path)]
+    assert sorted(found) == [(EVALUATION, 5), *((TRAINING, step) for step in steps)]
+
+
+def test_old_training_samples_go_first_when_the_bound_is_reached(tmp_path, monkeypatch):
+    monkeypatch.setenv("SAMPLES_LOG_DIR", str(tmp_path))
+    write_samples(keeping(), 0, [sample(1.0)], TOKENIZER, EVALUATION)
+    size = sample_files(tmp_path)[0].path.stat().st_size
+
+    def kept(bound: float) -> list[tuple[str, int]]:
+        for step in range(1, 5):
+            write_samples(keeping(gigabytes=bound * size / 1e9), step, [sample(1.0)], TOKENIZER)
+        return sorted((file.kind, file.step) for file in sample_files(tmp_path))
+
+    assert kept(3.5) == [(EVALUATION, 0), (TRAINING, 3), (TRAINING, 4)]
+    assert kept(1.5) == [(TRAINING, 4)]
+    assert kept(0.5) == [(TRAINING, 4)]  # what was just written stays
 
 
 def test_logs_of_every_kind_are_told_apart():

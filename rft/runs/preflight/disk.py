@@ -11,6 +11,7 @@ from rft.runs.preflight.model import trained_parameters
 
 BYTES_A_TOKEN = 6  # of decoded text in JSON, generously
 BYTES_A_SAMPLE = 1000  # the other fields of a sample's line
+PACKED = 0.5  # of it after gzip, generously
 BYTES_A_STEP = 5000  # a line of training_metrics.jsonl
 LOG_BYTES_A_STEP = 50_000  # train.log: progress bars, metrics, a sample
 OPTIMIZER_BYTES = 12  # a trained parameter: fp32 master copy and Adam's two moments
@@ -30,7 +31,7 @@ def check_disk(args: Namespace, config: dict, run_dir: Path, prompts: int, eval_
         usage = shutil.disk_usage(place)
         what = ", ".join(f"{name} {gigabytes(size)}" for name, _, size in entries if size)
         measured = f"{gigabytes(total)} to write at {place} ({what}), {gigabytes(usage.free)} free"
-        repair = "--max_ckpt_num 1, a higher --save_steps, or --save_path and --ckpt_path on another disk"
+        repair = "--max_ckpt_num 1, --samples_keep_gb 1, or --save_path and --ckpt_path on another disk"
         if certain > usage.free:
             result.append(Line("disk", NO_GO, measured, repair))
         elif total > usage.free:
@@ -59,12 +60,14 @@ def planned(
     evaluations = steps // args.eval_steps if args.eval_steps > 0 and args.eval_dataset else 0
     best = min(evaluations, 2) * weights if args.lora_rank > 0 and not args.async_train else 0
     tokens = args.prompt_max_len + args.generate_max_len
-    sample = tokens * BYTES_A_TOKEN + BYTES_A_SAMPLE
-    texts = saves * samples(args) + evaluations * eval_prompts * args.eval_n_samples_per_prompt
+    sample = (tokens * BYTES_A_TOKEN + BYTES_A_SAMPLE) * PACKED
+    written = -(-steps // args.samples_every) if args.samples_every else 0
+    texts = written * samples(args) + evaluations * eval_prompts * args.eval_n_samples_per_prompt
+    kept_samples = round(min(texts * sample, args.samples_keep_gb * 1e9))
     return [
         ("final weights", Path(args.save_path), weights),
         ("checkpoints", Path(args.ckpt_path), full + light + best),
-        ("samples", Path(os.environ.get("SAMPLES_LOG_DIR") or run_dir), texts * sample),
+        ("samples", Path(os.environ.get("SAMPLES_LOG_DIR") or run_dir), kept_samples),
         ("metrics", Path(os.environ.get("METRICS_LOG_DIR") or run_dir), steps * BYTES_A_STEP),
         ("log", run_dir, steps * LOG_BYTES_A_STEP),
     ]

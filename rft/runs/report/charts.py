@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from rft.record.eval_names import parse
+from rft.record.names import CLOCKS
 from rft.rules.healthy import HEALTHY, is_healthy
 from rft.runs.report.data import Run, number
 from rft.stats import wilson_interval
@@ -43,7 +44,7 @@ def others(runs: list[Run]) -> list[dict]:
     """Every other metric: `name` and, for each run, (first, last, lowest, highest) as texts, None where it has none."""
     logged = dict.fromkeys(name for run in runs for record in run.training for name in record)
     found = []
-    for name in sorted(set(logged) - set(HEALTHY) - {"global_step"}):
+    for name in sorted(set(logged) - set(HEALTHY) - {"global_step", *CLOCKS}):
         columns = [[v for _, v in points(run.training, name)] for run in runs]
         ends = [[text(v) for v in (c[0], c[-1], min(c), max(c))] if c else None for c in columns]
         found.append({"name": name, "runs": ends})
@@ -62,7 +63,7 @@ def loop_charts(runs: list[Run], sizes: list[dict[tuple[float, str], int]]) -> l
     Args:
         sizes: for each run, number of problems by step and metric, where it is known; it then has Wilson's interval.
     """
-    keys = {key for run in runs for r in run.loop for key in r if points([r], key)} - {"global_step"}
+    keys = {key for run in runs for r in run.loop for key in r if points([r], key)} - {"global_step", *CLOCKS}
     names = sorted(key for key in keys if not key.endswith("_problems"))
     found = []
     for name in names:

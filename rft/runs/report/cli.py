@@ -18,10 +18,11 @@ from pathlib import Path
 from rft.evals.page import environment
 from rft.record.eval_names import problems_metric
 from rft.record.files import replace_text
+from rft.record.samples import EVALUATION, sample_file
 from rft.runs.ending import ending
 from rft.runs.find import chosen_run
 from rft.runs.report import acceptance, charts, comparisons, config, costs, samples, side_by_side
-from rft.runs.report.data import Run, dicts, load, number
+from rft.runs.report.data import Run, count, dicts, load, number
 
 HERE = Path(__file__).parent
 SPIKES_SHOWN, TOKENS_SHOWN, DECISIONS_SHOWN = 40, 10, 200
@@ -216,12 +217,12 @@ def problems_in_loop(run: Run) -> dict[tuple[float, str], int]:
     known = {}
     for record in run.loop:
         step, shares = record["global_step"], [name for name in record if charts.is_share(name)]
-        file = run.samples_path / f"eval_samples_step{int(step)}.jsonl"
+        file = sample_file(run.samples_path, EVALUATION, int(step))
         for name in shares:
             if logged := number(record.get(problems_metric(name))):
                 known[step, name] = round(logged)
             elif len(shares) == 1 and name.endswith(charts.PASS_AT_1) and file.is_file():
-                known[step, name] = file.read_bytes().count(b"\n")
+                known[step, name] = count(file, run.notes.append)
     return known
 
 

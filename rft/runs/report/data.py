@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rft.record.names import EVAL_FILE, MEMORY_FILE, TIMELINE_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, samples_dir
+from rft.record.samples import TRAINING, content, sample_files
 
 LINES_NAMED = 5  # of those that cannot be read
 SPIKE_FILE = "spike_log.jsonl"
@@ -69,8 +70,8 @@ def load(run_dir: Path, alone: bool = True) -> Run:
             run.posthoc[file.name] = results
     if "after.json" not in run.posthoc:
         note("evals/after.json: not there; the trained adapter has no post-hoc evaluation (eval/eval_posthoc.py)")
-    if not list(samples.glob("samples_step*.jsonl")):
-        note("samples/samples_step*.jsonl: not there; samples of training are kept with --save_steps")
+    if not any(file.kind == TRAINING for file in sample_files(samples)):
+        note("samples/samples_step*.jsonl.gz: not there; --samples_every 0, or no step was finished")
     if (metrics / "discarded_metrics.jsonl").is_file():
         note("discarded_metrics.jsonl: the run was resumed and trained some steps again; the last pass is shown")
     return run
@@ -91,7 +92,7 @@ def _loads(text: str):
 
 
 def read_lines(path: Path, note: Callable, missing: str | None = None, by_step: bool = False) -> list[dict]:
-    """The objects of a JSONL file that can be read; what cannot is counted in a note.
+    """The objects of a JSONL file, gzipped or not, that can be read; what cannot is counted in a note.
 
     Unlike `rft.record.readers.read_jsonl` it skips a broken line: a kill tears the last line of an appended file, and
     the resumed run writes on behind it.
@@ -105,7 +106,11 @@ def read_lines(path: Path, note: Callable, missing: str | None = None, by_step: 
         if missing:
             note(f"{path.name}: not there; {missing}")
         return []
-    *lines, tail = path.read_bytes().decode("utf-8", "replace").split("\n")
+    try:
+        *lines, tail = content(path).decode("utf-8", "replace").split("\n")
+    except ValueError as error:
+        note(f"{path.name}: cannot be read ({error}); left out")
+        return []
     records, broken = [], []
     for place, line in enumerate(lines, 1):
         try:
@@ -124,6 +129,15 @@ def read_lines(path: Path, note: Callable, missing: str | None = None, by_step: 
     if by_step:
         records = [r for _, r in sorted({r["global_step"]: r for r in records}.items())]
     return records
+
+
+def count(path: Path, note: Callable) -> int:
+    """Complete lines of a JSONL file, gzipped or not; a damaged one has none and makes a note."""
+    try:
+        return content(path).count(b"\n")
+    except ValueError as error:
+        note(f"{path.name}: cannot be read ({error}); left out")
+        return 0
 
 
 def read_spikes(directory: Path, note: Callable) -> list[dict]:

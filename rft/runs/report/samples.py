@@ -1,16 +1,14 @@
 """Which samples of a run go into its report: complete groups, spread over the run, within a budget of characters."""
 
-import re
-from pathlib import Path
-
 from rft.evals.page import shorten
-from rft.runs.report.data import Run, number, read_lines
+from rft.record.samples import EVALUATION, TRAINING, sample_files
+from rft.runs.report.data import Run, count, number, read_lines
 
 BUDGET = 700_000  # characters of samples in a page, over all runs
 FILE_BUDGET = 25_000  # a file's least share of it; further files are left out, evenly
 TEXT = 3_000  # characters of one prompt or response; longer ones lose their middle
 MARKUP = 500  # characters that a sample's heading and tags take
-KINDS = {"samples": "training", "eval_samples": "evaluation"}
+KINDS = {TRAINING: "training", EVALUATION: "evaluation"}
 
 
 def samples(run: Run, budget: int = BUDGET) -> dict:
@@ -21,27 +19,18 @@ def samples(run: Run, budget: int = BUDGET) -> dict:
         where there is none), `right` (yes, no, unknown), `response`, `label`, `answer`, `tokens`, `cut`;
         `shown` and `total`, numbers of samples; `files` and `all_files`.
     """
-    files = sample_files(run.samples_path)
+    files = [(KINDS[kind], step, path) for step, kind, path in sample_files(run.samples_path)]
     kept = spread(files, max(1, budget // FILE_BUDGET))
     groups, total = [], 0
     for kind, step, path in files:
         if (kind, step, path) not in kept:
-            total += path.read_bytes().count(b"\n")
+            total += count(path, run.notes.append)
             continue
         rows = read_lines(path, run.notes.append)
         total += len(rows)
         groups += [{"kind": kind, "step": step} | group for group in within_budget(grouped(rows), budget // len(kept))]
     shown = sum(len(group["samples"]) for group in groups)
     return {"groups": groups, "shown": shown, "total": total, "files": len(kept), "all_files": len(files)}
-
-
-def sample_files(directory: Path) -> list[tuple[str, int, Path]]:
-    """(kind, step, file), in the order of the steps."""
-    found = []
-    for path in directory.glob("*samples_step*.jsonl"):
-        if match := re.fullmatch(r"(eval_samples|samples)_step(\d+)\.jsonl", path.name):
-            found.append((KINDS[match[1]], int(match[2]), path))
-    return sorted(found, key=lambda one: (one[1], one[0]))
 
 
 def spread(items: list, count: int) -> list:
