@@ -243,7 +243,8 @@ stop_started() {
 # stop_guard: the last act, since a SIGKILL may come before.
 stop_guard() {
     [[ -n $GUARD_PID ]] || return 0
-    { kill -TERM "$GUARD_PID" && wait "$GUARD_PID"; } 2>/dev/null
+    kill -TERM "$GUARD_PID" 2>/dev/null
+    while is_running "$GUARD_PID"; do sleep 0.02; done
 }
 
 # interrupted NAME STATUS: end by this signal.

@@ -60,10 +60,10 @@ def watch(run_dir: Path, launcher: int, limit: float) -> None:
             for message in still.look(run_dir, launcher):
                 say(run_dir, message)
             if still.over:
-                stopped.note(run_dir, "stopped_process", still.over, 1)
-                os.kill(launcher, ENDED_BY_GUARD)
+                end(launcher, ENDED_BY_GUARD)
                 for pid in still.told:
                     end(pid, signal.SIGKILL)  # no other signal reaches it
+                stopped.note(run_dir, "stopped_process", still.over, 1)
                 still = Still(0.0)
         time.sleep(min(PERIOD_SECONDS, still.named / 4))
 
@@ -156,12 +156,11 @@ def keep_logs(folder: Path, logs: Path) -> None:
 
 
 def say(run_dir: Path, message: str) -> None:
-    """To the terminal, which may be gone, and to train.log."""
-    append_lines(run_dir / "train.log", f"{message}\n")
-    try:
+    """To train.log and the terminal. Neither a full disk nor a terminal that is gone may end the guard."""
+    with contextlib.suppress(OSError):
+        append_lines(run_dir / "train.log", f"{message}\n")
+    with contextlib.suppress(OSError):
         print(message, file=sys.stderr, flush=True)
-    except OSError:
-        return
 
 
 def ended(reason: str, repair: str) -> str:
