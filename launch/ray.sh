@@ -37,7 +37,7 @@ start_ray() {
     # --block keeps Ray's processes under one parent, which ends them when it ends. Port 0 lets the GCS choose; the
     # client server refuses 0, so it is given a free one. --min/max-worker-port 0: any, not a range that two clusters
     # would share. The dashboard and the autoscaler's monitor are of no use here and cost start-up time.
-    RAY_USAGE_STATS_ENABLED=0 "${APART[@]}" "$PYTHON" -m ray.scripts.scripts start --head --block \
+    RAY_USAGE_STATS_ENABLED=0 apart "$PYTHON" -m ray.scripts.scripts start --head --block \
         --node-ip-address 127.0.0.1 --port 0 \
         --ray-client-server-port "$(free_port)" --dashboard-agent-listen-port 0 \
         --min-worker-port 0 --max-worker-port 0 --include-dashboard false --no-monitor --disable-usage-stats \

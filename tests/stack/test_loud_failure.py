@@ -27,8 +27,8 @@ def dense_checkpoint(tmp_path_factory):
     return make_dense_checkpoint(tmp_path_factory.mktemp("tiny-dense"))
 
 
-def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_path):
-    """vLLM's EngineCore is no actor, and idles while the policy trains."""
+def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    """vLLM's EngineCore is no actor, and idles while the policy trains. Killed, then stopped; then the launcher is."""
     run_dir, output = tmp_path / "run", tmp_path / "out"
     launcher = launch(run_dir, output)
     try:
@@ -42,7 +42,9 @@ def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_
     assert list(Path("/").glob(logs.lstrip("/"))), "the log that the message names must be there"
     assert not (run_dir / "adapter").exists()
 
-    launcher = launch(run_dir, output, "--load_checkpoint", STALL_LIMIT="4")
+    monkeypatch.setenv("STALL_LIMIT", "4")
+    launcher = launch(run_dir, output, "--load_checkpoint")
+    monkeypatch.undo()
     try:
         pids, _ = fell(run_dir, launcher, output, "VLLM::EngineCore", by=signal.SIGSTOP)
     finally:
@@ -119,11 +121,11 @@ def stop_of(run_dir: Path) -> dict:
     return json.loads((run_dir / "run.json").read_text())["stopped"]
 
 
-def launch(run_dir: Path, output: Path, *options: str, **variables: str) -> subprocess.Popen:
+def launch(run_dir: Path, output: Path, *options: str) -> subprocess.Popen:
     """The tiny launcher in the background, with what a resume needs."""
     of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "DRY_RUN")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)}
-    environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": "cpu", "RESUMABLE": "1"} | variables
+    environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": "cpu", "RESUMABLE": "1"}
     with output.open("wb") as out:
         return subprocess.Popen([*LAUNCH, *options], cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
 
