@@ -87,7 +87,7 @@ prepare_grpo() {
     grpo_command "$@"
     PREPARED=1
     [[ $DRY_RUN != 1 ]] || return 0
-    run "$PYTHON" -m rft.runs.inputs "${COMMAND[@]}"
+    "$PYTHON" -m rft.runs.inputs "${COMMAND[@]}"
     [[ ! -s $METRICS_LOG_DIR/training_metrics.jsonl || -n ${OPTION[load_checkpoint]} ]] ||
         die "another run has logged there" "$METRICS_LOG_DIR/training_metrics.jsonl" "one file per run" \
             "unset METRICS_LOG_DIR, or name a new folder"
