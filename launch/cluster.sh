@@ -45,7 +45,11 @@ require_share() {
 
 # python_module MODULE ARG…: run it before the set-up too, which makes or repairs .venv: rft alone needs any Python 3.11.
 python_module() {
-    local reader=$PYTHON
-    "$reader" -c '' 2>/dev/null || reader=$(find_python)
+    local reader
+    reader=$(any_python) || return
     PYTHONPATH=$ROOT "$reader" -B -m "$@"
+}
+
+any_python() {
+    if "$PYTHON" -c '' 2>/dev/null; then printf '%s\n' "$PYTHON"; else find_python; fi
 }

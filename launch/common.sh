@@ -90,6 +90,7 @@ begin_run() {
     export RFT_RUN_DIR="$RUN_DIR" RFT_LAUNCHER="$EXP_NAME" METRICS_LOG_DIR SAMPLES_LOG_DIR SPIKE_LOG_PATH
     ((RESUMES)) || each_place link_place
     RUN_IS_OURS=1
+    start_guard
 }
 
 # claim_run_dir: by a lock that this launch and what it starts hold as long as they live; two launches never share one.
@@ -161,7 +162,7 @@ run() {
         return 0
     fi
     local status=0
-    "$@" &
+    apart "$@" &
     STARTED_PIDS+=("$!")
     wait "$!" || status=$?
     unset 'STARTED_PIDS[-1]'
@@ -170,47 +171,26 @@ run() {
 
 # run_logged LOG CMD ARG…: as `run`, with output on the terminal and in LOG.
 run_logged() {
-    local log=$1 out tee_pid status=0
+    local log=$1 out status=0
     shift
     if [[ $DRY_RUN == 1 ]]; then
         print_command "$@"
         return 0
     fi
     exec {out}> >(exec tee -ia -- "$log")
-    tee_pid=$!
+    TEE_PID=$!
     run "$@" >&"$out" 2>&1 || status=$?
     exec {out}>&-
     # tee ends with the last writer; one that was left behind must not hold up the launcher.
     for _ in {1..50}; do
-        is_running "$tee_pid" || break
+        is_running "$TEE_PID" || break
         sleep 0.1
     done
+    TEE_PID=""
     return "$status"
 }
 
-on_exit() {
-    local status=$?
-    trap - EXIT ERR
-    # A second signal must not leave processes behind, nor a message to a tee that the first one has ended.
-    trap '' INT TERM HUP PIPE
-    set +e
-    end_phase
-    stop_started
-    stop_ray "$status"
-    if ((RUN_IS_OURS)); then end_orphans; fi
-    exit "$status"
-}
-
-# stop_started: end the commands that still run, with their children; nothing else.
-stop_started() {
-    local pid
-    for pid in "${STARTED_PIDS[@]}"; do stop_tree "$pid" 10; done
-    STARTED_PIDS=()
-}
-
-trap on_exit EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+# shellcheck source=launch/ending.sh
+source "$ROOT/launch/ending.sh"
 detect_stack
 export_environment

@@ -30,13 +30,15 @@ start_ray() {
     local parent="${TMPDIR:-/tmp}"
     ((${#parent} <= 25)) || parent=/tmp
     RAY_DIR=$(mktemp -d "$parent/rft.XXXXXX")
+    export RFT_RAY_DIR=$RAY_DIR # for rft.runs.guard
     local resources=()
     [[ -z ${1:-} ]] || resources=(--num-cpus 8 --num-gpus "$1")
     : >"$RAY_DIR/start.log"
     # --block keeps Ray's processes under one parent, which ends them when it ends. Port 0 lets the GCS choose; the
     # client server refuses 0, so it is given a free one. --min/max-worker-port 0: any, not a range that two clusters
     # would share. The dashboard and the autoscaler's monitor are of no use here and cost start-up time.
-    RAY_USAGE_STATS_ENABLED=0 "$PYTHON" -m ray.scripts.scripts start --head --block --node-ip-address 127.0.0.1 --port 0 \
+    RAY_USAGE_STATS_ENABLED=0 apart "$PYTHON" -m ray.scripts.scripts start --head --block \
+        --node-ip-address 127.0.0.1 --port 0 \
         --ray-client-server-port "$(free_port)" --dashboard-agent-listen-port 0 \
         --min-worker-port 0 --max-worker-port 0 --include-dashboard false --no-monitor --disable-usage-stats \
         --temp-dir "$RAY_DIR" "${resources[@]}" >"$RAY_DIR/start.log" 2>&1 </dev/null &
@@ -73,7 +75,7 @@ stop_ray() {
     # A run that failed has nothing left to finish, and is to end within a minute on a busy machine too.
     stop_tree "$RAY_PID" $((${1:-0} ? 8 : 20))
     RAY_PID=""
-    unset RAY_ADDRESS RFT_RAY_LOGS
+    unset RAY_ADDRESS RFT_RAY_LOGS RFT_RAY_DIR
     if [[ ${1:-0} != 0 && -d $RUN_DIR ]]; then
         mkdir -p "$RUN_DIR/ray_logs"
         cp -r "$RAY_DIR/start.log" "$RAY_DIR"/session_latest/logs/. "$RUN_DIR/ray_logs/" 2>/dev/null

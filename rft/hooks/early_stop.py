@@ -9,9 +9,9 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from rft.hooks.run_files import forget_stop, run_dir
+from rft.hooks.run_files import forget_stop, note_stop, run_dir
 from rft.record import disk
-from rft.record.files import append_lines, replace_json
+from rft.record.files import append_lines
 from rft.record.names import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.rules.judge import chosen, findings, judge
@@ -76,10 +76,8 @@ def finish(args: Namespace, stopped: dict | None) -> None:
         forget_stop()  # of an earlier pass in the same directory
         return
     if place := run_dir():
-        file = place / "run.json"
-        manifest = json.loads(file.read_text()) if file.is_file() else {}
         record = {key: stopped[key] for key in ("global_step", "rule", "reason")} | {"exit_status": STATUS}
-        replace_json(file, manifest | {"stopped": record})
+        note_stop(place, record)
     print(
         f"stopped: rule {stopped['rule']} at step {stopped['global_step']}; the model is saved in {args.save_path}\n"
         f"  found:  {stopped['reason']}\n"

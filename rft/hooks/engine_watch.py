@@ -6,19 +6,24 @@ training continues the engine idles, and nobody would notice before the next rol
 """
 
 import asyncio
+import os
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from ray._private import state
 from ray.util import get_node_ip_address
 
+from rft.hooks.environment import LIMIT, stall_limit
 from rft.hooks.watch import GRACE_SECONDS, Death, actor_deaths
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 PERIOD_SECONDS = 1.0
+BEAT_SECONDS = 10.0  # between two questions to an EngineCore, each of which it answers between two of its steps
+NAMED_SECONDS = 120.0  # without an answer, or half of the limit where that is less
 
 
 async def deaths(llm: "AsyncLLM", actor_pid: int) -> list[Death]:
@@ -32,10 +37,15 @@ async def deaths(llm: "AsyncLLM", actor_pid: int) -> list[Death]:
     """
     cores = list(llm.engine_core.resources.engine_manager.processes)
     jobs = await asyncio.to_thread(jobs_of, [core.pid for core in cores])
-    lost = []
-    while not lost and not llm.errored:
-        await asyncio.sleep(PERIOD_SECONDS)
-        lost = await asyncio.to_thread(worker_deaths, jobs)
+    lost, beat = [], asyncio.ensure_future(silence(llm, cores, actor_pid))
+    try:
+        while not lost and not llm.errored and not (beat.done() and beat.result()):
+            await asyncio.sleep(PERIOD_SECONDS)
+            lost = await asyncio.to_thread(worker_deaths, jobs)
+    finally:
+        beat.cancel()
+    if beat.done() and beat.result():
+        return beat.result()
     noticed = time.time()
     for _ in range(round(GRACE_SECONDS / PERIOD_SECONDS)):
         await asyncio.sleep(PERIOD_SECONDS)  # an EngineCore that raised says so first and ends then
@@ -49,6 +59,43 @@ async def deaths(llm: "AsyncLLM", actor_pid: int) -> list[Death]:
     if not found:
         found.append(Death("AsyncLLM", actor_pid, node, f"it reports {llm.dead_error!r}", noticed, False, actor_pid))
     return found
+
+
+async def silence(llm: "AsyncLLM", cores: list, actor_pid: int) -> list[Death]:
+    """Wait until an EngineCore has answered nothing for `STALL_LIMIT` seconds; [] where it has died instead.
+
+    It answers while it samples, however long that takes, and while it sleeps. Seconds are counted by short waits, so
+    that those in which this process was suspended itself are none.
+    """
+    limit, node = stall_limit(), get_node_ip_address()
+    named = min(NAMED_SECONDS, limit / 2 or NAMED_SECONDS)
+    while True:
+        answer, waited, said = asyncio.ensure_future(llm.is_sleeping()), 0.0, False
+        while not answer.done() and (waited < limit or not limit):
+            await asyncio.wait([answer], timeout=PERIOD_SECONDS)
+            waited += PERIOD_SECONDS
+            if waited >= named and not said and not answer.done():
+                said = True
+                print(unanswered(cores, node, named, limit), file=sys.stderr, flush=True)
+        if not answer.done():
+            how = f"it has answered nothing for {waited:.0f} s"
+            ended = (node, how, time.time(), False, actor_pid, "stands still")
+            return [Death("EngineCore", core.pid, *ended) for core in cores]
+        if answer.exception():
+            return []
+        await asyncio.sleep(min(BEAT_SECONDS, named))
+
+
+def unanswered(cores: list, node: str, named: float, limit: float) -> str:
+    """That an engine stands still, and what to do."""
+    pids = " ".join(str(core.pid) for core in cores)
+    left = f"the run {f'ends in {limit - named:.0f} s' if limit else 'waits for it'} ({LIMIT}={limit:.0f}; 0: never)"
+    return (
+        f"warning: an engine of process {os.getpid()} stands still\n"
+        f"  found:  EngineCore, pid {pids} on {node}, has answered nothing for {named:.0f} s\n"
+        "  wanted: an answer between two of its steps\n"
+        f"  repair: kill -CONT {pids} there if it is stopped (state T); otherwise {left}"
+    )
 
 
 def jobs_of(pids: list[int]) -> list[str]:

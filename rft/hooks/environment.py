@@ -5,7 +5,8 @@ import os
 from rft.options import remote_code
 
 NAMES = ("RFT_RUN_DIR", "METRICS_LOG_DIR", "SAMPLES_LOG_DIR", "SPIKE_LOG_PATH", "SPIKE_GRAD_NORM", "CHAT_DATE")
-NAMES += (remote_code.VARIABLE,)
+LIMIT, LIMIT_SECONDS = "STALL_LIMIT", 600.0
+NAMES += (remote_code.VARIABLE, LIMIT)
 
 
 def of_this_run() -> dict[str, str]:
@@ -15,3 +16,8 @@ def of_this_run() -> dict[str, str]:
     two runs would then write into one metrics file.
     """
     return {name: os.environ[name] for name in NAMES if name in os.environ}
+
+
+def stall_limit() -> float:
+    """Seconds after which a process of the run that stands still ends it; 0: never."""
+    return float(os.environ.get(LIMIT) or LIMIT_SECONDS)

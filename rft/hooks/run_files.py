@@ -13,6 +13,13 @@ def run_dir() -> Path | None:
     return Path(place) if place else None
 
 
+def note_stop(place: Path, record: dict) -> None:
+    """Write why a run ended before its end as `stopped` into its run.json."""
+    file = place / "run.json"
+    manifest = json.loads(file.read_text()) if file.is_file() else {}
+    replace_json(file, manifest | {"stopped": record})
+
+
 def forget_stop() -> None:
     """Take `stopped` out of run.json: the training resumes, or has reached its normal end."""
     place = run_dir()

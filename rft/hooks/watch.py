@@ -40,6 +40,7 @@ class Death(NamedTuple):
     ended: float  # seconds since the epoch
     consequence: bool  # its owner died first
     log_pid: int  # the Ray worker whose log files hold its output
+    what: str = "died"
 
 
 def get(refs: list, groups: dict, whole_job: bool = True) -> list:
@@ -160,7 +161,10 @@ def stop(actors: list) -> None:
 def last_words(deaths: list[Death], logs: str) -> str:
     """The last lines of a run that a death ended: the first cause, what followed, where to read on."""
     first = deaths[0]
-    lines = [f"error: {first.who} died, which ends the run", f"  found:  pid {first.pid} on {first.node}: {first.how}"]
+    lines = [
+        f"error: {first.who} {first.what}, which ends the run",
+        f"  found:  pid {first.pid} on {first.node}: {first.how}",
+    ]
     lines += [f"  also:   {d.who}, pid {d.pid} on {d.node}: {d.how}" for d in deaths[1:6]]
     lines += ["  wanted: every process of the run alive until the training is done"]
     lines += [f"  repair: read the end of {logs}/worker-*-{first.log_pid}.*, fix the cause, launch again"]

@@ -67,18 +67,17 @@ def sample(run_dir: Path, gpus: GpuMeter) -> tuple[dict, int]:
 
 def marked_processes(run_dir: str) -> list[int]:
     """Ids of the processes whose environment names this run directory, this process excepted."""
-    wanted = f"{MARK}={run_dir}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environment = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:  # it ended meanwhile, or belongs to somebody else
-            continue
-        if wanted in environment:
-            found.append(int(entry.name))
-    return found
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if pid != os.getpid() and environment_of(pid).get(MARK) == run_dir]
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """A process's environment as it was started with; {} when it is gone, or belongs to somebody else."""
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in (each.partition(b"=") for each in entries)}
 
 
 def proportional_bytes(pid: int) -> int:

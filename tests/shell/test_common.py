@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -49,7 +50,7 @@ def finish(process):
 def test_run_directory_and_phases(launch, tmp_path):
     code, out, err = finish(launch("begin_run; phase one; sleep 0.2; phase two; run true"))
     assert code == 0, err
-    assert "==> [00:00] one" in out and "==> [00:00] two" in out
+    assert re.findall(r"^==> \[\d\d:\d\d\] (.*)$", out, re.MULTILINE) == ["one", "two"]
     phases = [json.loads(line) for line in (tmp_path / "run" / "phases.jsonl").read_text().splitlines()]
     assert [p["phase"] for p in phases] == ["one", "two"]
     assert phases[0]["seconds"] >= 0.2

@@ -9,10 +9,11 @@ import sys
 import pytest
 from launching import ROOT, body, launch
 
-# Stands for every command of the pipeline but the one that reads options: this is about the shell, not what it runs.
+# Stands for every command of the pipeline but what reads options, the guard and what makes a session: this is about the
+# shell, not what it runs.
 STUB = f"""#!/bin/bash
 [[ $1 != -c ]] || exit 0  # whether it runs
-[[ $3 != rft.options.command ]] || exec {sys.executable} "$@"
+case "$1 $3" in "-IS "* | *rft.options.command | *rft.runs.guard) exec {sys.executable} "$@" ;; esac
 echo "${{*:2}}" >>"$CALLS"
 case $2 in openrlhf*) exit "$TRAINING" ;; rft.runs.preflight) exit "$PREFLIGHT_STATUS" ;; esac
 case "$*" in *after=*) exit "$AFTER" ;; *runs.summary*) exit "$SUMMARY" ;; esac

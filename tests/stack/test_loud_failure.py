@@ -27,8 +27,8 @@ def dense_checkpoint(tmp_path_factory):
     return make_dense_checkpoint(tmp_path_factory.mktemp("tiny-dense"))
 
 
-def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_path):
-    """vLLM's EngineCore is no actor, and idles while the policy trains."""
+def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    """vLLM's EngineCore is no actor, and idles while the policy trains. Killed, then stopped; then the launcher is."""
     run_dir, output = tmp_path / "run", tmp_path / "out"
     launcher = launch(run_dir, output)
     try:
@@ -42,6 +42,28 @@ def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_
     assert list(Path("/").glob(logs.lstrip("/"))), "the log that the message names must be there"
     assert not (run_dir / "adapter").exists()
 
+    monkeypatch.setenv("STALL_LIMIT", "4")
+    launcher = launch(run_dir, output, "--load_checkpoint")
+    monkeypatch.undo()
+    try:
+        pids, _ = fell(run_dir, launcher, output, "VLLM::EngineCore", by=signal.SIGSTOP)
+    finally:
+        end(launcher)
+    said = output.read_text()
+    assert said.index(f"repair: kill -CONT {pids[0]}; ") < said.index("error: the run was ended")
+    assert stop_of(run_dir)["rule"] == "stopped_process" and f"pid {pids[0]} on " in stop_of(run_dir)["reason"]
+
+    launcher = launch(run_dir, output, "--load_checkpoint")
+    wait_for(run_dir, launcher, output, "VLLM::EngineCore")
+    launcher.kill()
+    launcher.wait()
+    begin = time.monotonic()
+    while marked_processes(str(run_dir)):
+        assert time.monotonic() < begin + 300, output.read_text()[-4000:]
+        time.sleep(0.1)
+    print(f"launcher: {time.monotonic() - begin:.1f} s from the kill to the end of all")
+    assert stop_of(run_dir)["rule"] == "launcher_killed" and list((run_dir / "ray_logs").glob("gcs_server*"))
+
     trained = [record["global_step"] for record in read_jsonl(run_dir / TRAINING_FILE)]
     launcher = launch(run_dir, output, "--load_checkpoint")
     try:
@@ -50,10 +72,11 @@ def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_
         end(launcher)
     steps = [record["global_step"] for record in read_jsonl(run_dir / TRAINING_FILE)]
     assert 1 <= len(trained) < 4 and steps == [1, 2, 3, 4]
-    manifest, former = (json.loads((run_dir / name).read_text()) for name in ("run.json", "run_1.json"))
+    manifest, former = (json.loads((run_dir / name).read_text()) for name in ("run.json", "run_3.json"))
     assert manifest["resumes"] == former["started"] and manifest["inputs"] == former["inputs"]
     result = json.loads((run_dir / "result.json").read_text())
     assert (result["steps"], result["after"]["n"], result["loop"]["problems"]) == (4, 256, 256)
+    assert "stopped" not in manifest
     assert_only_rounding_parts_evaluations(run_dir, step=4)
     assert (run_dir / "report.html").is_file() and marked_processes(str(run_dir)) == []
 
@@ -94,6 +117,10 @@ def test_full_training_syncs_until_its_actors_are_killed(sync, victims, named, d
         assert "sync_layers" not in record  # what only the adapter's sync reports
 
 
+def stop_of(run_dir: Path) -> dict:
+    return json.loads((run_dir / "run.json").read_text())["stopped"]
+
+
 def launch(run_dir: Path, output: Path, *options: str) -> subprocess.Popen:
     """The tiny launcher in the background, with what a resume needs."""
     of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "DRY_RUN")
@@ -110,19 +137,21 @@ def end(launcher: subprocess.Popen) -> None:
 
 
 def fell(
-    run_dir: Path, process: subprocess.Popen | Training, output: Path, *victims: str, after: str = "."
+    run_dir: Path,
+    process: subprocess.Popen | Training,
+    output: Path,
+    *victims: str,
+    after: str = ".",
+    by: signal.Signals = signal.SIGKILL,
 ) -> tuple[list[int], str]:
     """Kill one process of each title while the policy trains, once the file `after` is there, and see how the run ends.
 
     Returns:
         The ids of the killed processes, and the last 15 lines of the training's log.
     """
-    deadline = time.monotonic() + 1500
-    while not ((run_dir / after).exists() and (pids := training_processes(run_dir, victims))):
-        assert process.poll() is None and time.monotonic() < deadline, output.read_text()[-4000:]
-        time.sleep(0.05)
+    pids = wait_for(run_dir, process, output, TRAINING, *victims, after=after)[1:]
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, by)
     begin = time.monotonic()
     code = process.wait(timeout=300)
     seconds = time.monotonic() - begin
@@ -133,16 +162,27 @@ def fell(
     return pids, tail((log if log.exists() else output).read_text())
 
 
-def training_processes(run_dir: Path, prefixes: tuple[str, ...]) -> list[int]:
-    """For each title the last process that bears it, if the policy trains now, so that the engine idles; else none."""
+def wait_for(
+    run_dir: Path, process: subprocess.Popen | Training, output: Path, *prefixes: str, after: str = "."
+) -> list[int]:
+    """For each title the last process of the run that bears it, once all are there, and the file `after`."""
+    deadline = time.monotonic() + 1500
+    while not ((run_dir / after).exists() and (pids := processes(run_dir, prefixes))):
+        assert process.poll() is None and time.monotonic() < deadline, output.read_text()[-4000:]
+        time.sleep(0.05)
+    return pids
+
+
+def processes(run_dir: Path, prefixes: tuple[str, ...]) -> list[int]:
+    """For each title the last process of the run that bears it; none if one is missing."""
     titles = {}
     for pid in sorted(marked_processes(str(run_dir))):
         try:
             titles[pid] = Path(f"/proc/{pid}/cmdline").read_text()
         except OSError:  # it ended meanwhile
             continue
-    found = [[pid for pid, title in titles.items() if title.startswith(prefix)] for prefix in (TRAINING, *prefixes)]
-    return [pids[-1] for pids in found[1:]] if all(found) else []
+    found = [[pid for pid, title in titles.items() if title.startswith(prefix)] for prefix in prefixes]
+    return [pids[-1] for pids in found] if all(found) else []
 
 
 def tail(text: str) -> str:

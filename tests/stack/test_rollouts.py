@@ -187,7 +187,15 @@ def test_engine_reports_the_death_of_its_core(request):
     engine, _ = request.getfixturevalue("colocated")
     actor = psutil.Process(ray.get(engine.__ray_call__.remote(lambda _: os.getpid())))
     (core,) = [child for child in actor.children() if child.cmdline()[0].startswith("VLLM::EngineCore")]
+    core.suspend()
+    ray.get(engine.__ray_call__.remote(lambda _: os.environ.update(STALL_LIMIT="2")))
+    (still,) = ray.get(engine.watch.remote(), timeout=300)
+    assert (still.who, still.pid, still.what) == ("EngineCore", core.pid, "stands still")
+    assert "answered nothing for 2 s" in still.how
+    core.resume()
+    ray.get(engine.__ray_call__.remote(lambda _: os.environ.update(STALL_LIMIT="0")))
     alarm = engine.watch.remote()
+    assert ray.wait([alarm], timeout=5)[1] == [alarm], "it answers again"
     core.kill()
     (death,) = ray.get(alarm, timeout=300)
     assert (death.who, death.pid, death.log_pid) == ("EngineCore", core.pid, actor.pid)
