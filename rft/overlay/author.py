@@ -13,6 +13,7 @@ from .commands import REPOSITORY, examine
 from .diff import apply_diff, header_text, parse_patch
 from .errors import NOT_WANTED, REFUSED, USAGE, OverlayError
 from .headers import TEMPLATE, commit_message, fields, lint, lint_probes, normalise, slug
+from .installer import repair_command
 from .plan import pristine_bytes, require_install, require_undrifted
 from .series import Package, build_lock, default_patches, dump, load_packages, sha256
 from .state import drifted_outside, read, record_rows
@@ -59,7 +60,7 @@ def edit(python: str | None, patches: Path | None, selectors: list[str], folder:
         raise OverlayError(
             NOT_WANTED,
             f"{package.name}: {drifted[0]} differs from what upstream ships, so it cannot be a base",
-            repair=install.install_command(package, reinstall=True),
+            repair=repair_command(install),
         )
     if folder and folder.exists() and os.listdir(folder):
         raise OverlayError(USAGE, f"{folder} is not empty", wanted="a new folder", repair="pass another --dir")
