@@ -16,9 +16,9 @@ from rft.overlay import installer
 
 SCRIPTS = [*ROOT.glob("launch/*.sh"), ROOT / "apply_patches.sh", ROOT / "preflight_lr.sh"]
 # Whoever has no uv on PATH has the one of .tools, and a bare python is another one than ours.
-BARE = re.compile(
-    r"(?<![\w./{}-])(?:uv (?:pip|venv|python|cache)\b|(?<!uv )(?<!-m )(?<!\{\} )pip3? install\b|python[\d.]* (?:-m\b|\w+/\w+\.py))"
-)
+UV = r"uv (?:pip|venv|python|cache)\b"
+PIP = r"(?<!uv )(?<!-m )(?<!\{\} )pip3? install\b"
+BARE = re.compile(rf"(?<![\w./{{}}-])(?:{UV}|{PIP}|python[\d.]* (?:-m\b|\w+/\w+\.py))")
 SCRIPT = re.compile(r"(?<![\w/{}.$-])((?:bash )?(?:\w+/)?\w+\.sh|(?:data|eval|benchmarks)/\w+\.py)\b")
 PROGRAM = re.compile(r"\.venv/bin/([\w-]+)")
 MODULE = re.compile(r"-m ((?:rft|benchmarks)(?:\.\w+)+)")
