@@ -1,47 +1,52 @@
-# make quick: what to run before a commit, in minutes. make test: everything, cheap gates first. make unit, make lint:
-# those alone. Set-up is part of each. tests/README.md says what is where.
+# make setup: this machine's stack, RFT_STACK=gpu or cpu the other. make quick: what to run before a commit, in minutes.
+# make test: everything, cheap gates first. make unit, make lint: those alone. They set up the CPU stack, in which all tests
+# run. tests/README.md says what is where.
 SHELL := bash
 .SHELLFLAGS := -Eeuo pipefail -c
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE
 
-PYTHON := .venv/bin/python
+# The CPU stack's, wherever launch/stack.sh says it is.
+PYTHON := $(shell RFT_STACK=cpu bash -c '. launch/common.sh; printf %s "$${PYTHON#"$$ROOT"/}"')
 SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prune -o \( -name '*.sh' -o -path ./.ci/run \) -print)
 
 # $(call stage,COMMANDS): run them under the target's name and print how long they took.
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: quick test setup lint check unit overlay short commands stack
+.PHONY: quick test setup cpu-stack lint check unit overlay short commands stack
 
-quick: setup lint check unit overlay short
+quick: cpu-stack lint check unit overlay short
 
-test: setup lint check unit overlay commands stack
+test: cpu-stack lint check unit overlay commands stack
 
 setup:
 	$(call stage,bash -c '. launch/common.sh; setup_env' setup)
 
-lint: setup
-	$(call stage,$(PYTHON) -m ruff check .; $(PYTHON) -m ruff format --check .; .venv/bin/shellcheck -x $(SCRIPTS))
+cpu-stack:
+	$(call stage,RFT_STACK=cpu bash -c '. launch/common.sh; setup_env' setup)
 
-check: setup
+lint: cpu-stack
+	$(call stage,$(PYTHON) -m ruff check .; $(PYTHON) -m ruff format --check .; $(dir $(PYTHON))shellcheck -x $(SCRIPTS))
+
+check: cpu-stack
 	$(call stage,$(PYTHON) -m rft.overlay check)
 
-unit overlay: setup
+unit overlay: cpu-stack
 	$(call pytest,tests/$@ --numprocesses 2)
 
 # One real run: rollouts, updates, syncs and evaluations, until its rate has destroyed the model and a rule stops it.
-short: setup
+short: cpu-stack
 	$(call pytest,tests/stack/test_broken_runs.py::test_exploding_learning_rate_and_evaluations)
 
 # What users call: the scripts, and the evaluation, whose engines keep 1 GB of KV cache each until their process ends.
 # By file: the tests of launch/spare.sh share one sshd.
 EVALUATION := tests/stack/test_evaluation.py
-commands: setup
+commands: cpu-stack
 	$(call pytest,$(EVALUATION) tests/shell --numprocesses 2 --dist loadfile --no-loadscope-reorder)
 
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
 # Long files first, so that both end together.
 LONGEST := $(addprefix tests/stack/test_,loud_failure.py training_run.py broken_runs.py resume.py)
-stack: setup
+stack: cpu-stack
 	$(call pytest,tests/patches $(LONGEST) tests/stack --ignore $(EVALUATION) --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15)

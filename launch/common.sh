@@ -16,7 +16,6 @@ set -Eeuo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 EXP_NAME="$(basename -- "$0" .sh)"
-PYTHON="$ROOT/.venv/bin/python"
 DRY_RUN="${DRY_RUN:-0}"
 PHASE=""
 PHASE_START=0
@@ -35,6 +34,8 @@ die() {
 
 # shellcheck source=launch/places.sh
 source "$ROOT/launch/places.sh"
+# shellcheck source=launch/stack.sh
+source "$ROOT/launch/stack.sh"
 # shellcheck source=launch/setup.sh
 source "$ROOT/launch/setup.sh"
 # shellcheck source=launch/ray.sh
@@ -43,33 +44,6 @@ source "$ROOT/launch/ray.sh"
 source "$ROOT/launch/cluster.sh"
 # shellcheck source=launch/pipeline.sh
 source "$ROOT/launch/pipeline.sh"
-
-detect_stack() {
-    STACK_GIVEN=${RFT_STACK:-} # who asks for the CPU gets its preset too, see use_cluster
-    if [[ -z ${RFT_STACK:-} ]]; then
-        RFT_STACK=cpu
-        # No pipe: one that stops reading at the first GPU can end nvidia-smi with SIGPIPE, and with it this machine's GPUs.
-        if command -v nvidia-smi >/dev/null && [[ $(nvidia-smi -L 2>/dev/null) == *"GPU "[0-9]*:* ]]; then RFT_STACK=gpu; fi
-    fi
-    [[ $RFT_STACK == cpu || $RFT_STACK == gpu ]] ||
-        die "unknown stack" "RFT_STACK=$RFT_STACK" "cpu or gpu" "unset RFT_STACK"
-    export RFT_STACK
-}
-
-# Set before Ray starts: its workers inherit them.
-export_environment() {
-    # Bytecode that set-up left out is written at first import, so that only one process compiles it.
-    unset PYTHONDONTWRITEBYTECODE
-    export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE="${HF_HUB_OFFLINE:-1}"
-    export TRANSFORMERS_OFFLINE="${TRANSFORMERS_OFFLINE:-1}" VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
-    if [[ $RFT_STACK == cpu ]]; then
-        # Without TORCH_COMPILE_DISABLE the first vLLM generation probes the CPU with a C++ compiler for a minute.
-        export DS_ACCELERATOR=cpu VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}"
-        export VLLM_CPU_OMP_THREADS_BIND=nobind TORCH_COMPILE_DISABLE=1
-        # Rollout and training take turns, so both may use two cores; a thread that waits must sleep, not spin.
-        export OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}" GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-0}"
-    fi
-}
 
 # begin_run [OPENRLHF OPTION…]: read the training command, and make the run directory. One that holds anything is refused,
 # since a run owns its directory; with --load_checkpoint one that holds a run is resumed.
@@ -192,5 +166,5 @@ run_logged() {
 
 # shellcheck source=launch/ending.sh
 source "$ROOT/launch/ending.sh"
-detect_stack
+choose_stack
 export_environment

@@ -1,15 +1,14 @@
 # shellcheck shell=bash
-# The environment: uv, .venv from the hash-locked requirements, patches. Sourced by launch/common.sh.
+# The environment: uv, .venv-cpu or .venv-gpu from the hash-locked requirements, patches. Sourced by launch/common.sh.
 # No index address is set here: uv and pip take mirrors and credentials from the user's own configuration.
 
 UV_VERSION=0.13.8
-VENV="$ROOT/.venv"
 TOOLS="$ROOT/.tools"
-STAMP="$VENV/.rft-setup"      # written last: what this environment was made from
-HALF="$VENV/.rft-incomplete"  # there while an installation runs
-NEEDED_MB=10000               # the installed packages: 8.6 GB, bytecode, and some room
+STAMP=.rft-setup     # in an environment, written last: what it was made from
+HALF=.rft-incomplete # there while an installation runs
+NEEDED_MB=10000      # the installed packages: 8.6 GB, bytecode, and some room
 
-# setup_env: make .venv ready for work. Does nothing but compare a hash and the patches when it is already.
+# setup_env: make VENV ready for work. Does nothing but compare a hash and the patches when it is already.
 setup_env() {
     [[ $DRY_RUN != 1 ]] || return 0
     mkdir -p -- "$TOOLS" 2>/dev/null || die "cannot write to the checkout" "$ROOT, read-only" "a writable checkout" \
@@ -22,17 +21,58 @@ setup_env() {
         }
         local want
         want=$(setup_fingerprint)
-        # shellcheck disable=SC2153  # PYTHON is set in common.sh
-        if [[ ! -f $STAMP || $(<"$STAMP") != "$want" || ! -x $PYTHON || -e $HALF ]]; then
+        # shellcheck disable=SC2153  # PYTHON is set in stack.sh
+        if [[ ! -f $VENV/$STAMP || $(<"$VENV/$STAMP") != "$want" || ! -x $PYTHON || -e $VENV/$HALF ]]; then
+            require_unused
             install_environment
             apply_overlay
             # After the patches, so that the patched files are compiled too.
             "$PYTHON" "$ROOT/launch/compile_bytecode.py" "$VENV"
-            printf '%s\n' "$want" >"$STAMP"
-        else
-            bash "$ROOT/apply_patches.sh" verify --python "$PYTHON" >/dev/null 2>&1 || apply_overlay
+            printf '%s\n' "$want" >"$VENV/$STAMP"
+        elif ! bash "$ROOT/apply_patches.sh" verify --python "$PYTHON" >/dev/null 2>&1; then
+            require_unused
+            apply_overlay
         fi
+        link_environment
     ) 9>"$TOOLS/setup.lock"
+}
+
+# link_environment: .venv, by which people call programs, is a link to .venv-gpu once that is set up, else to .venv-cpu.
+# Never back, so a launch of the CPU stack changes nothing on a machine with GPUs, nor does a login node without them.
+link_environment() {
+    local wanted=.venv-cpu present note users
+    present=$(readlink -- "$ROOT/.venv" || true)
+    if [[ -f $ROOT/.venv-gpu/$STAMP || $present == .venv-gpu && -d $ROOT/.venv-gpu ]]; then wanted=.venv-gpu; fi
+    users=$(users_of "$ROOT/.venv")
+    if [[ $VENV == "$ROOT/.venv" ]]; then
+        note=""
+    elif is_environment "$ROOT/.venv"; then
+        note=", .venv is the $(stack_of "$ROOT/.venv") stack's: call programs of ${VENV##*/}/bin"
+    elif [[ $present == "$wanted" ]]; then
+        note=", .venv is a link to $wanted"
+    elif [[ -n $users ]]; then
+        note=", .venv stays a link to $present, which processes $users use: make setup once they have ended"
+    else
+        ln -sfn -- "$wanted" "$TOOLS/venv" # then renamed, so that .venv is there at any moment
+        mv -fT -- "$TOOLS/venv" "$ROOT/.venv"
+        note=", .venv is now a link to $wanted"
+    fi
+    printf 'environment: %s, the %s stack%s\n' "${VENV##*/}" "$RFT_STACK" "$note"
+}
+
+# require_unused: never change an environment under a live run.
+require_unused() {
+    local users
+    users=$(users_of "$VENV")
+    [[ -z $users ]] || die "the environment is in use" "processes $users, which would get a mixture of old and new code" \
+        "no process that uses ${VENV##*/} while it is changed" "wait for them or end them, or launch from another clone"
+}
+
+# users_of VENV: ids of the processes that have loaded libraries from there, in one line; those of other users do not show.
+users_of() {
+    local place
+    place=$(realpath -- "$1" 2>/dev/null) || return 0
+    { grep -lsF -- " $place/" /proc/[0-9]*/maps || true; } | cut -d / -f 3 | paste -sd ' '
 }
 
 apply_overlay() {
@@ -40,7 +80,7 @@ apply_overlay() {
     bash "$ROOT/apply_patches.sh" verify --python "$PYTHON" >/dev/null
 }
 
-# What an installation depends on. The place counts: scripts in .venv/bin hold absolute paths.
+# What an installation depends on. The place counts: scripts in its bin hold absolute paths.
 setup_fingerprint() {
     printf 'stack %s, root %s, %s\n' "$RFT_STACK" "$ROOT" \
         "$(cat -- "$ROOT/requirements/$RFT_STACK.txt" "$ROOT/pyproject.toml" | sha256sum)"
@@ -53,13 +93,13 @@ install_environment() {
     uv=$(find_uv "$python")
     export UV_PYTHON_DOWNLOADS="${UV_PYTHON_DOWNLOADS:-never}"
     # An interrupted installation may have left packages that look complete and are not: start over, from uv's cache.
-    if [[ -e $HALF || ! -x $PYTHON ]] || ! "$PYTHON" -c '' 2>/dev/null; then
-        [[ ! -e $VENV || -e $HALF || ! -e $VENV/bin ]] || printf 'replacing %s: its interpreter does not run\n' "$VENV"
+    if [[ -e $VENV/$HALF || ! -x $PYTHON ]] || ! "$PYTHON" -c '' 2>/dev/null; then
+        [[ ! -e $VENV || -e $VENV/$HALF || ! -e $VENV/bin ]] || printf 'replacing %s: its interpreter does not run\n' "$VENV"
         "$uv" venv --quiet --clear --python "$python" "$VENV"
     fi
-    rm -f -- "$STAMP"
-    : >"$HALF"
-    printf 'installing %s into .venv (the first time about 3 GB to download)\n' "requirements/$RFT_STACK.txt"
+    rm -f -- "$VENV/$STAMP"
+    : >"$VENV/$HALF"
+    printf 'installing requirements/%s.txt into %s (the first time about 3 GB to download)\n' "$RFT_STACK" "${VENV##*/}"
     local options=(--python "$PYTHON" --no-deps) progress=()
     [[ -t 2 ]] || progress=(--quiet) # a log needs neither bars nor 300 package names
     DS_BUILD_OPS=0 "$uv" pip install "${options[@]}" "${progress[@]}" --require-hashes -r "$requirements" ||
@@ -68,7 +108,7 @@ install_environment() {
     "$uv" pip install --quiet "${options[@]}" --no-build-isolation -e "$ROOT" ||
         die "rft itself could not be installed" "uv's message above" "an editable installation of $ROOT" \
             "correct pyproject.toml, then run again"
-    rm -f -- "$HALF"
+    rm -f -- "$VENV/$HALF"
 }
 
 # find_python: path of a Python 3.11 that runs (a pyenv shim may exist and not run).
@@ -85,9 +125,10 @@ find_python() {
         printf '%s\n' "$path"
         return 0
     fi
+    local repair="install python3.11 and python3.11-venv with the system's package manager"
+    if command -v uv >/dev/null; then repair="uv python install 3.11"; fi
     die "no Python 3.11" "$(python3 --version 2>/dev/null || printf 'no python3') on PATH" \
-        "python3.11 (OpenRLHF 0.9.3 ships wheels for CPython 3.11 only)" \
-        "install python3.11 and python3.11-venv with the system's package manager, or: uv python install 3.11"
+        "python3.11 (OpenRLHF 0.9.3 ships wheels for CPython 3.11 only)" "$repair"
 }
 
 # check_disk: refuse before the first byte is written, not in the middle of an 8 GB installation.
@@ -96,7 +137,7 @@ check_disk() {
     free=$(df -Pm -- "$ROOT" | awk 'NR == 2 { print $4 }')
     if [[ -d $VENV ]]; then used=$(du -sm -- "$VENV" | cut -f1); fi
     ((free + used >= NEEDED_MB)) || die "the disk is too small" "$free MB free at $ROOT" \
-        "$((NEEDED_MB - used)) MB for .venv" "free some space, or clone to a larger disk"
+        "$((NEEDED_MB - used)) MB for ${VENV##*/}" "free some space, or clone to a larger disk"
 }
 
 # find_uv PYTHON: path of uv, from PATH or .tools/uv; a pinned one is installed where there is none.

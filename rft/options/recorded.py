@@ -8,6 +8,7 @@ from pathlib import Path
 from rft.options.command import given
 
 PRIVATE = re.compile(r"(wandb|token|secret|password|api_?key)", re.IGNORECASE)
+INTERPRETER = re.compile(r"(/(?:.*?/)?)\.venv(?:-[cg]pu)?/")  # of a checkout: see launch/stack.sh
 
 
 def read_manifest(run_dir: Path) -> dict:
@@ -49,15 +50,15 @@ def shortened(path: str, command: list[str], run_dir: Path) -> str:
     """A path without the places of a run and of its checkout: RUN/adapter, rewards/reward.py; other text as it is.
 
     The run directory's path at the start of the run is known by its last two names, or by --save_path when that
-    is in it; the checkout by the interpreter in its `.venv`.
+    is in it; the checkout by the interpreter in its `.venv`, `.venv-cpu` or `.venv-gpu`.
     """
     saved = Path(options(command).get("save_path", "on"))
     moved = saved.is_absolute() and saved.parent != saved.parent.parent and (run_dir / saved.name).exists()
-    interpreter = next((word for word in command if word.startswith("/") and "/.venv/" in word), None)
+    checkout = next((found[1] for word in command if (found := INTERPRETER.match(word))), "")
     places = [re.escape(str(run_dir)), rf"/(?:.*/)?{re.escape(run_dir.parent.name)}/{re.escape(run_dir.name)}"]
     places += [re.escape(str(saved.parent))] if moved else []
     path = re.sub(rf"^(?:{'|'.join(places)})(?=/|$)", "RUN", path)
-    return path.removeprefix(interpreter.split("/.venv/")[0] + "/") if interpreter else path
+    return path.removeprefix(checkout)
 
 
 def differences(there: dict[str, str], here: dict[str, str]) -> list[tuple[str, str | None, str | None]]:

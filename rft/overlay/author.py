@@ -13,6 +13,7 @@ from .commands import REPOSITORY, examine
 from .diff import apply_diff, header_text, parse_patch
 from .errors import NOT_WANTED, REFUSED, USAGE, OverlayError
 from .headers import TEMPLATE, commit_message, fields, lint, lint_probes, normalise, slug
+from .installer import repair_command
 from .plan import pristine_bytes, require_install, require_undrifted
 from .series import Package, build_lock, default_patches, dump, load_packages, sha256
 from .state import drifted_outside, read, record_rows
@@ -49,7 +50,7 @@ def edit(python: str | None, patches: Path | None, selectors: list[str], folder:
     examined = examine(python, patches, selectors)
     if len(examined.inspections) != 1:
         names = " ".join(i.package.import_name for i in examined.inspections)
-        raise OverlayError(USAGE, "edit works on one package", found=names, repair="edit PACKAGE")
+        raise OverlayError(USAGE, "edit works on one package", found=names, repair="bash apply_patches.sh edit PACKAGE")
     (inspection,) = examined.inspections
     package, install = inspection.package, inspection.install
     require_install(inspection)
@@ -59,7 +60,7 @@ def edit(python: str | None, patches: Path | None, selectors: list[str], folder:
         raise OverlayError(
             NOT_WANTED,
             f"{package.name}: {drifted[0]} differs from what upstream ships, so it cannot be a base",
-            repair=install.install_command(package, reinstall=True),
+            repair=repair_command(install),
         )
     if folder and folder.exists() and os.listdir(folder):
         raise OverlayError(USAGE, f"{folder} is not empty", wanted="a new folder", repair="pass another --dir")
@@ -172,7 +173,12 @@ def finish(python: str | None, patches: Path | None, folder: Path, wheels: list[
 def _commits(folder: Path) -> list[str]:
     """Commits after `base`, oldest first."""
     if not git(folder, "tag", "--list", "base").strip():
-        raise OverlayError(USAGE, f"{folder} has no tag base", wanted="upstream's files, tagged", repair="edit PACKAGE")
+        raise OverlayError(
+            USAGE,
+            f"{folder} has no tag base",
+            wanted="upstream's files, tagged",
+            repair="bash apply_patches.sh edit PACKAGE",
+        )
     if git(folder, "status", "--porcelain").strip():
         raise OverlayError(NOT_WANTED, f"uncommitted work in {folder}", repair=f"git -C {folder} status")
     if git(folder, "rev-list", "--merges", "base..HEAD").strip():

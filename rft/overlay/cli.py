@@ -39,10 +39,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     apply = command("apply", "Apply the series, all or nothing.")
     revert = command("revert", "Restore the bytes that upstream ships.")
+    repair = command("repair", "Give drifted files the bytes that upstream ships, and apply the series.")
     for sub in (apply, revert):
         sub.add_argument("--dry-run", action="store_true", help="plan and check, write nothing")
+    for sub in (apply, revert, repair):
         sub.add_argument("--wait", type=float, default=10, metavar="SECONDS", help="for the lock (default 10)")
-    for sub in (status, verify, apply, revert):
+    for sub in (status, verify, apply, revert, repair):
         sub.add_argument("--json", action="store_true")
 
     check = command("check", "Check headers, series, locks and the ledger; compare with git apply and patch -F0.")
@@ -55,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     finish.add_argument("dir", type=Path, metavar="DIR", help="git repository with the tag `base`")
     for sub in (edit, new):
         sub.add_argument("--dir", type=Path, metavar="DIR", help="default: a new temporary folder")
-    for sub in (check, finish):
+    for sub in (check, finish, repair):
         sub.add_argument("--wheel", type=Path, action="append", default=[], metavar="FILE", help="upstream's wheel")
     return parser
 
@@ -114,6 +116,21 @@ def _change_tree(arguments) -> int:
         _print(examined)
         print(f"{len(files)} files changed" if files else "nothing to do")
     return OK if arguments.dry_run or all(i.state == goal for i in examined.inspections) else NOT_WANTED
+
+
+def _repair(arguments) -> int:
+    from .repair import repair
+
+    examined, changes, notes = repair(_examine(arguments, need_rft=True), arguments.wait, arguments.wheel)
+    files = [c.path for c in changes if not c.path.startswith((".", c.owner))]
+    if arguments.json:
+        print(json.dumps(examined.document() | {"changed": files, "notes": notes}, indent=1))
+    else:
+        print("\n".join([f"written: {path}" for path in files] or ["nothing to do"]))
+        _print(examined)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return OK
 
 
 def _show(arguments, examined: commands.Examined) -> None:
@@ -182,6 +199,7 @@ _COMMANDS = {
     "verify": _verify,
     "apply": _change_tree,
     "revert": _change_tree,
+    "repair": _repair,
     "check": _check,
     "edit": _edit,
     "new": _new,

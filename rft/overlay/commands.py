@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import rft
 
 from .errors import NOT_WANTED, USAGE, OverlayError
+from .installer import REPOSITORY, install_command, repair_command
 from .plan import plan_apply, plan_revert, require_install
 from .series import Package, default_patches, load_packages
 from .state import Inspection, drifted_outside, inspect
 from .target import Target, examine_target, require_rft, resolve
 from .transaction import Change, commit, locked, recover
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ def verify(examined: Examined, expect: list[str]) -> None:
         if inspection.state != "APPLIED":
             repair = "bash apply_patches.sh"
             if inspection.state == "DRIFTED":
-                repair = inspection.install.install_command(package, reinstall=True) + " && " + repair
+                repair = repair_command(inspection.install)
             elif inspection.install.refusal:
-                repair = inspection.install.install_command(package) + " && " + repair
+                repair = install_command(inspection.install, package) + " && " + repair
             raise OverlayError(
                 NOT_WANTED,
                 f"{package.name} is not applied",
@@ -89,7 +89,7 @@ def verify(examined: Examined, expect: list[str]) -> None:
                 f"{package.name}: {outside[0]} is DRIFTED, and no patch touches it",
                 found=f"{len(outside)} such files: {', '.join(outside[:5])}",
                 wanted="the bytes that RECORD lists",
-                repair=inspection.install.install_command(package, reinstall=True) + " && bash apply_patches.sh",
+                repair=repair_command(inspection.install),
             )
         if wanted.get(package.name, inspection.tree_id) != inspection.tree_id:
             raise OverlayError(
@@ -112,7 +112,7 @@ def expected(expect: list[str], packages: list[Package]) -> dict[str, str]:
                 USAGE,
                 f"--expect {item} does not name one package",
                 wanted="ID for a single package, else NAME=ID",
-                repair=f"verify --expect {packages[0].import_name}={value}",
+                repair=f"bash apply_patches.sh verify --expect {packages[0].import_name}={value}",
             )
         result[named[0].name] = value
     return result
@@ -123,18 +123,26 @@ def apply(examined: Examined, wait: float, dry_run: bool = False) -> tuple[Exami
     for inspection in examined.inspections:
         require_install(inspection)
     require_rft(examined.target, REPOSITORY, rft.__version__)
-    return _run("apply", examined, plan_apply, "APPLIED", wait, dry_run)
+    return transact("apply", examined, plan_apply, lambda each: each.state == "APPLIED", wait, dry_run)
 
 
 def revert(examined: Examined, wait: float, dry_run: bool = False) -> tuple[Examined, list[Change]]:
     """Bring every package back to the bytes that upstream ships, all or none."""
     for inspection in examined.inspections:
         require_install(inspection)
-    return _run("revert", examined, plan_revert, "CLEAN", wait, dry_run)
+    return transact("revert", examined, plan_revert, lambda each: each.state == "CLEAN", wait, dry_run)
 
 
-def _run(operation, examined, plan, goal, wait, dry_run) -> tuple[Examined, list[Change]]:
-    if all(inspection.state == goal for inspection in examined.inspections):
+def transact(
+    operation: str,
+    examined: Examined,
+    plan: Callable[[Inspection], tuple[list[Change], list[bytes]]],
+    done: Callable[[Inspection], bool],
+    wait: float,
+    dry_run: bool = False,
+) -> tuple[Examined, list[Change]]:
+    """Under the lock, make what `plan` says of each package that is not `done` by then, all or none."""
+    if all(done(inspection) for inspection in examined.inspections):
         return examined, []  # no lock and no write: works in a read-only image
     if dry_run:
         return examined, [change for inspection in examined.inspections for change in plan(inspection)[0]]
@@ -142,7 +150,7 @@ def _run(operation, examined, plan, goal, wait, dry_run) -> tuple[Examined, list
         for root in examined.roots:
             recover(root)
         examined = examined.again()
-        plans = [plan(inspection) for inspection in examined.inspections if inspection.state != goal]
+        plans = [plan(inspection) for inspection in examined.inspections if not done(inspection)]
         changes = [change for made, _ in plans for change in made]
         if changes:
             commit(changes, [data for _, keep in plans for data in keep], operation)

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 
 from .errors import DOES_NOT_APPLY, NOT_WANTED, REFUSED, OverlayError
+from .installer import install_command, repair_command
 from .series import Package, dump, sha256
 from .state import FileState, Inspection, applied_path, read, symlinked_parent
 from .transaction import Change, blob
@@ -20,7 +21,7 @@ def require_install(inspection: Inspection) -> None:
     if not install.refusal:
         return
     repairs = {
-        "EDITABLE": f"patch your source tree with git, or {install.install_command(package)}",
+        "EDITABLE": f"patch your source tree with git, or {install_command(install, package)}",
         "AMBIGUOUS": "uninstall every copy but one",
     }
     raise OverlayError(
@@ -28,22 +29,29 @@ def require_install(inspection: Inspection) -> None:
         f"{package.name}: {install.refusal}",
         found=install.reason,
         wanted=f"one plain install of {' or '.join(package.distributions)} {package.version} in {install.python}",
-        repair=repairs.get(install.refusal, install.install_command(package)),
+        repair=repairs.get(install.refusal, install_command(install, package)),
     )
 
 
-def require_undrifted(inspection: Inspection) -> None:
-    """Refuse files that are neither pristine nor as a known series left them (1), and symlinked folders (3)."""
+def require_no_link(inspection: Inspection) -> None:
+    """Refuse symlinked folders (exit 3)."""
     package, install = inspection.package, inspection.install
-    for path, file in inspection.files.items():
+    for path in inspection.files:
         link = symlinked_parent(install.root, path)
         if link:
             raise OverlayError(
                 REFUSED,
                 f"{package.name}: {link} is a symlink, so a change would reach every environment that shares it",
                 wanted="real folders",
-                repair=install.install_command(package, reinstall=True),
+                repair=install_command(install, package, reinstall=True),
             )
+
+
+def require_undrifted(inspection: Inspection) -> None:
+    """Refuse files that are neither pristine nor as a known series left them (1), and symlinked folders (3)."""
+    require_no_link(inspection)
+    package, install = inspection.package, inspection.install
+    for path, file in inspection.files.items():
         if file.state in BROKEN:
             rest = sum(other.state in BROKEN for other in inspection.files.values()) - 1
             raise OverlayError(
@@ -51,14 +59,16 @@ def require_undrifted(inspection: Inspection) -> None:
                 f"{package.name}: {path} is {file.state}" + (f" (and {rest} more)" if rest else ""),
                 found=f"sha256 {file.found or 'none: no such file'}" + (f" ({file.note})" if file.note else ""),
                 wanted=f"pristine {file.pristine or 'no such file'} or patched {file.patched or 'no such file'}",
-                repair=install.install_command(package, reinstall=True),
+                repair=repair_command(install),
             )
 
 
-def pristine_bytes(inspection: Inspection, path: str, file: FileState) -> bytes | None:
+def pristine_bytes(
+    inspection: Inspection, path: str, file: FileState, supply: dict[str, bytes] | None = None
+) -> bytes | None:
     """Pristine content of a file: as installed, from the blob store, or by taking the series off. The hash decides.
 
-    Raises OverlayError (exit 1) when none of the three yields the pristine hash.
+    supply: sha256 -> bytes from elsewhere. Raises OverlayError (exit 1) when none yields the pristine hash.
     """
     package, root = inspection.package, inspection.install.root
     if file.pristine is None:
@@ -66,7 +76,7 @@ def pristine_bytes(inspection: Inspection, path: str, file: FileState) -> bytes 
     current = read(root, path)
     if sha256(current) == file.pristine:
         return current
-    stored = blob(root, file.pristine)
+    stored = blob(root, file.pristine) or (supply or {}).get(file.pristine)
     if stored is not None:
         return stored
     if path in package.files and file.state == "PATCHED":
@@ -79,7 +89,7 @@ def pristine_bytes(inspection: Inspection, path: str, file: FileState) -> bytes 
         f"{package.name}: the pristine bytes of {path} are gone",
         found=f"{file.state}, and no blob {file.pristine} in {root}",
         wanted="the file as upstream ships it",
-        repair=inspection.install.install_command(package, reinstall=True),
+        repair=repair_command(inspection.install),
     )
 
 
@@ -102,9 +112,13 @@ def stage(package: Package, path: str, pristine: bytes | None) -> bytes | None:
     return result
 
 
-def plan_apply(inspection: Inspection) -> tuple[list[Change], list[bytes]]:
-    """Changes that bring the package to APPLIED, and the pristine bytes to keep for revert."""
-    require_undrifted(inspection)
+def plan_apply(inspection: Inspection, supply: dict[str, bytes] | None = None) -> tuple[list[Change], list[bytes]]:
+    """Changes that bring the package to APPLIED, and the pristine bytes to keep for revert.
+
+    supply: sha256 -> upstream's bytes, which `repair` has; without it a drifted file is refused.
+    """
+    if supply is None:
+        require_undrifted(inspection)
     package = inspection.package
     if set(package.files) != set(package.diffs):
         raise OverlayError(
@@ -118,9 +132,9 @@ def plan_apply(inspection: Inspection) -> tuple[list[Change], list[bytes]]:
     for path, file in inspection.files.items():
         if file.state == "PATCHED":
             continue
-        pristine = pristine_bytes(inspection, path, file)
+        pristine = pristine_bytes(inspection, path, file, supply)
         after = stage(package, path, pristine) if path in package.files else pristine
-        changes.append(_change(inspection, path, after))
+        changes.append(change(inspection, path, after))
         if pristine is not None:
             keep.append(pristine)
     return changes + _bookkeeping(inspection, dump(package.lock)), keep
@@ -130,14 +144,15 @@ def plan_revert(inspection: Inspection) -> tuple[list[Change], list[bytes]]:
     """Changes that bring the package to CLEAN."""
     require_undrifted(inspection)
     changes = [
-        _change(inspection, path, pristine_bytes(inspection, path, file))
+        change(inspection, path, pristine_bytes(inspection, path, file))
         for path, file in inspection.files.items()
         if file.found != file.pristine
     ]
     return changes + _bookkeeping(inspection, None), []
 
 
-def _change(inspection: Inspection, path: str, after: bytes | None) -> Change:
+def change(inspection: Inspection, path: str, after: bytes | None) -> Change:
+    """`path` goes from what is on disk to `after`."""
     install = inspection.install
     return Change(install.root, install.dist_info, path, read(install.root, path), after)
 
@@ -147,7 +162,7 @@ def _bookkeeping(inspection: Inspection, lock: bytes | None) -> list[Change]:
     package, install = inspection.package, inspection.install
     older = inspection.applied["files"] if inspection.applied else {}
     created = {path for path, row in {**older, **package.files}.items() if row["pristine"] is None}
-    changes = [_change(inspection, applied_path(package.import_name), lock)]
+    changes = [change(inspection, applied_path(package.import_name), lock)]
     if created:
         path = f"{install.dist_info}/RECORD"
         record = read(install.root, path)
@@ -156,12 +171,12 @@ def _bookkeeping(inspection: Inspection, lock: bytes | None) -> list[Change]:
                 REFUSED,
                 f"{package.name}: {install.dist_info} has no RECORD to list the new files in",
                 wanted="an install by pip or uv",
-                repair=install.install_command(package, reinstall=True),
+                repair=install_command(install, package, reinstall=True),
             )
         wanted = [p for p in sorted(created) if p in package.files] if lock is not None else []
         rows = {p: package.patched(p, None) for p in wanted}
-        changes.append(_change(inspection, path, _record(record, created, rows)))
-    return [change for change in changes if change.before != change.after]
+        changes.append(change(inspection, path, _record(record, created, rows)))
+    return [made for made in changes if made.before != made.after]
 
 
 def _record(record: bytes, remove: set[str], add: dict[str, bytes | None]) -> bytes:

@@ -27,7 +27,6 @@ def _describe(entry, folder):
         return None
     fields = dict(re.findall(r"(?m)^(Name|Version):\s*(\S+)", _read(metadata).split("\n\n")[0]))
     url = os.path.join(place, "direct_url.json")
-    installer = os.path.join(place, "INSTALLER")
     info = json.loads(_read(url)) if os.path.isfile(url) else {}
     return {
         "entry": entry,
@@ -36,7 +35,6 @@ def _describe(entry, folder):
         "version": fields.get("Version", ""),
         # A source tree on sys.path with an .egg-info beside the package is what `setup.py develop` leaves.
         "editable": bool(info.get("dir_info", {}).get("editable")) or folder.endswith(".egg-info"),
-        "installer": _read(installer).strip() if os.path.isfile(installer) else "",
     }
 
 

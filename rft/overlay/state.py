@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .series import Package, sha256, tree_id
@@ -79,6 +79,12 @@ def symlinked_parent(root: Path, path: str) -> str:
     return ""
 
 
+def hard_links(root: Path, path: str) -> int:
+    """Names of a file on its disk; 0 where there is no such file."""
+    place = root / path
+    return place.stat().st_nlink if place.is_file() else 0
+
+
 def applied_path(import_name: str) -> str:
     """Where the lock that was last applied is kept, relative to site-packages."""
     return f"{STATE_DIR}/applied-{import_name}.json"
@@ -124,6 +130,8 @@ def inspect(package: Package, install: Install) -> Inspection:
         if found == pristine and path not in package.files:
             continue
         file = judge(found, pristine, patched, older.get(path))
+        if file.state == "DRIFTED" and (links := hard_links(root, path)) > 1:
+            file = replace(file, note=f"one of {links} hard links, so uv's cache may hold these bytes too")
         link = symlinked_parent(root, path)
         files[path] = FileState("DRIFTED", found, pristine, patched, f"{link} is a symlink") if link else file
     states = {file.state for file in files.values()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from . import probe
 from .errors import REFUSED, USAGE, OverlayError
+from .installer import pip_install
 from .series import Package
 
 
@@ -37,15 +39,6 @@ class Install:
     dist_info: str = ""
     name: str = ""
     version: str = ""
-    installer: str = ""
-
-    def install_command(self, package: Package, reinstall: bool = False) -> str:
-        """The command that brings the wanted version, or its pristine files, into the target."""
-        name = self.name or next(iter(package.distributions))
-        spec = f"{name}=={self.version if reinstall else package.version}"
-        if self.installer == "pip":
-            return f"{self.python} -m pip install {'--force-reinstall --no-deps ' if reinstall else ''}{spec}"
-        return f"uv pip install --python {self.python} {'--reinstall --no-deps ' if reinstall else ''}{spec}"
 
 
 def find_python(python: str | None, repository: Path) -> str:
@@ -113,7 +106,7 @@ def require_rft(target: Target, repository: Path, version: str) -> None:
         f"the patches call rft.hooks, and {target.python} has no rft {version}",
         found=found,
         wanted=f"rft {version}",
-        repair=f"uv pip install --python {target.python} --no-deps -e {repository}",
+        repair=f"{pip_install(target.python)} --no-deps -e {shlex.quote(str(repository))}",
     )
 
 
@@ -134,7 +127,6 @@ def resolve(target: Target, package: Package) -> Install:
         "dist_info": dist["dist_info"],
         "name": dist["name"],
         "version": dist["version"],
-        "installer": dist["installer"],
     }
     refusal = reason = ""
     if len(here) > 1:

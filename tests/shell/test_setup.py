@@ -1,122 +1,13 @@
-"""launch/setup.sh in a small checkout: a real uv, real environments, one toy requirement, no network.
+"""launch/setup.sh in a small checkout: what it installs, repairs and refuses."""
 
-apply_patches.sh is replaced by a script that writes down how it was called; tests/overlay covers the real one.
-"""
-
-import hashlib
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import zipfile
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-UV = shutil.which("uv") or shutil.which(ROOT / ".tools/uv/bin/uv")
-needs_uv = pytest.mark.skipif(UV is None, reason="no uv on PATH or in .tools (set-up installs one)")
-
-# A build backend of its own, so that the toy project needs no setuptools.
-BACKEND = """
-import zipfile
-def build_editable(folder, config_settings=None, metadata_directory=None):
-    name = "toy-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
-        wheel.writestr("toy.pth", "")
-        wheel.writestr("toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: toy\\nVersion: 1.0\\n")
-        wheel.writestr("toy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        wheel.writestr("toy-1.0.dist-info/RECORD", "")
-    return name
-"""
-PYPROJECT = """
-[build-system]
-requires = []
-build-backend = "backend"
-backend-path = ["."]
-[project]
-name = "toy"
-version = "1.0"
-"""
-PATCHES = """
-echo "$1" >> "$(dirname "$0")/patch-calls"
-[[ ! -e "$(dirname "$0")/patches-fail" ]]
-"""
-
-
-def add_requirement(checkout, name):
-    """Put a wheel of one module into the checkout and pin it, with its hash."""
-    wheel = checkout / f"{name}-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(f"{name}.py", "value = 1\n")
-        archive.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        archive.writestr(
-            f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{name}-1.0.dist-info/RECORD", "")
-    with open(checkout / "requirements" / "cpu.txt", "a") as file:
-        file.write(f"./{wheel.name} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
-
-
-@pytest.fixture
-def checkout(tmp_path):
-    checkout = tmp_path / "checkout"
-    shutil.copytree(ROOT / "launch", checkout / "launch")
-    (checkout / "requirements").mkdir()
-    (checkout / "backend.py").write_text(BACKEND)
-    (checkout / "pyproject.toml").write_text(PYPROJECT)
-    (checkout / "apply_patches.sh").write_text(PATCHES)
-    add_requirement(checkout, "first")
-    return checkout
-
-
-def start_setup(checkout, path="", **environment):
-    """Run setup_env; ``path`` is searched before the PATH that has everything but uv (see `UV`)."""
-    variables = {
-        "PATH": f"{path}:{Path(UV).parent if UV else ''}:{os.environ['PATH']}",
-        "HOME": str(checkout.parent),
-        "RFT_STACK": "cpu",
-        "UV_OFFLINE": "1",
-        "PIP_CONFIG_FILE": os.devnull,
-        "UV_NO_CONFIG": "1",
-        "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
-    }
-    return subprocess.Popen(
-        ["bash", "-c", '. launch/common.sh; setup_env; echo "$STAMP is written"', "setup"],
-        cwd=checkout,
-        env=variables | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def setup(checkout, path="", **environment):
-    process = start_setup(checkout, path, **environment)
-    out, err = process.communicate(timeout=300)  # a hang, whatever the machine
-    return process.returncode, out, err
-
-
-def script(folder, name, text):
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/bash\n{text}\n")
-    (folder / name).chmod(0o755)
-    return folder
-
-
-def only(folder, *tools):
-    """A PATH of the named tools alone."""
-    folder.mkdir()
-    for tool in tools:
-        (folder / tool).symlink_to(shutil.which(tool))
-    return str(folder)
-
-
-def modules(checkout):
-    return {p.stem for p in checkout.glob(".venv/lib/python3.11/site-packages/*.py") if not p.stem.startswith("_")}
+from toy_checkout import ROOT, UV, add_requirement, modules, needs_uv, only, script, setup, start_setup
 
 
 def patch_calls(checkout):
@@ -125,7 +16,9 @@ def patch_calls(checkout):
     return calls
 
 
-TOOLS = shlex.split("bash dirname basename date mkdir flock cat sha256sum df du awk grep cut rm ls realpath")
+TOOLS = shlex.split(
+    "bash dirname basename date mkdir flock cat sha256sum df du awk grep cut paste rm ls realpath readlink"
+)
 
 
 def test_no_python_311(checkout, tmp_path):
@@ -134,7 +27,7 @@ def test_no_python_311(checkout, tmp_path):
     code, _, err = setup(checkout, PATH=path)
     assert code == 1
     assert "no Python 3.11" in err and "Python 3.9.2" in err and "install python3.11" in err
-    assert not (checkout / ".venv").exists()
+    assert not list(checkout.glob(".venv*"))
 
 
 def test_a_shim_that_does_not_run_is_no_python(checkout, tmp_path):
@@ -150,7 +43,7 @@ def test_a_disk_that_is_too_small(checkout, tmp_path):
     code, _, err = setup(checkout, path=str(fake))
     assert code == 1
     assert "the disk is too small" in err and "1234 MB free" in err and "10000 MB" in err
-    assert not (checkout / ".venv").exists()
+    assert not list(checkout.glob(".venv*"))
 
 
 def test_no_network_and_no_uv(checkout, tmp_path):
@@ -159,7 +52,7 @@ def test_no_network_and_no_uv(checkout, tmp_path):
     code, _, err = setup(checkout, PATH=path)
     assert code == 1
     assert "uv could not be installed" in err and "check the network" in err
-    assert not (checkout / ".venv").exists()
+    assert not list(checkout.glob(".venv*"))
     assert not (checkout / ".tools/uv/bin/uv").exists()
 
 
@@ -170,7 +63,7 @@ def test_a_missing_wheel(checkout):
     code, _, err = setup(checkout)
     assert code == 1
     assert "the packages could not be installed" in err and "nowhere" in err
-    assert not (checkout / ".venv/.rft-setup").exists()
+    assert not (checkout / ".venv-cpu/.rft-setup").exists()
     assert not (checkout / "patch-calls").exists()
 
 
@@ -181,7 +74,7 @@ def test_a_wheel_with_another_hash_is_refused(checkout):
     requirements.write_text(f"{name} --hash=sha256:{'0' * 64}\n")
     code, _, err = setup(checkout)
     assert code == 1 and "Hash mismatch" in err
-    assert not (checkout / ".venv/.rft-setup").exists()
+    assert not (checkout / ".venv-cpu/.rft-setup").exists()
 
 
 @needs_uv
@@ -232,14 +125,14 @@ def test_a_checkout_that_moved_is_set_up_again(checkout):
 @needs_uv
 def test_an_installation_that_was_killed_is_started_over(checkout, tmp_path):
     """uv is killed, with the launcher, when half of a package is there."""
-    site = checkout / ".venv/lib/python3.11/site-packages"
+    site = checkout / ".venv-cpu/lib/python3.11/site-packages"
     fake = script(
         tmp_path / "bin",
         "uv",
         f'[[ $1 == pip ]] || exec "{UV}" "$@"; mkdir -p {site}/half; touch {site}/half/__init__.py; kill -9 0',
     )
     assert setup(checkout, path=str(fake))[0] == -signal.SIGKILL
-    assert (site / "half").exists() and not (checkout / ".venv/.rft-setup").exists()
+    assert (site / "half").exists() and not (checkout / ".venv-cpu/.rft-setup").exists()
     code, _, err = setup(checkout)
     assert code == 0, err
     assert modules(checkout) == {"first"} and not (site / "half").exists()

@@ -381,12 +381,13 @@ def test_thinned_steps_prefer_those_with_an_evaluation():
     ]
 
 
-def test_options_of_a_command():
+@pytest.mark.parametrize("environment", [".venv", ".venv-cpu", ".venv-gpu"])
+def test_options_of_a_command(environment):
     run = Path("/elsewhere/exp/1")
     command = [
         "--input=x",
         "--",
-        "/a place/.venv/bin/python",
+        f"/a place/{environment}/bin/python",
         "-m",
         "openrlhf.cli.train_ppo_ray",
         "--a",

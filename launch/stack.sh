@@ -1,0 +1,46 @@
+# shellcheck shell=bash disable=SC2034  # read by the others
+# Which of the two stacks a launch takes, its environment's place, and what the stack reads. Sourced by launch/common.sh.
+
+# choose_stack: RFT_STACK=cpu|gpu, else gpu where nvidia-smi lists one. Each stack has an environment of its own, which a
+# launch names by its own path, so that nothing changes under a run when the link .venv comes to name the other one.
+choose_stack() {
+    STACK_GIVEN=${RFT_STACK:-} # who asks for the CPU gets its preset too, see use_cluster
+    if [[ -z ${RFT_STACK:-} ]]; then
+        RFT_STACK=cpu
+        # No pipe: one that stops reading at the first GPU can end nvidia-smi with SIGPIPE, and with it this machine's GPUs.
+        if command -v nvidia-smi >/dev/null && [[ $(nvidia-smi -L 2>/dev/null) == *"GPU "[0-9]*:* ]]; then RFT_STACK=gpu; fi
+    fi
+    [[ $RFT_STACK == cpu || $RFT_STACK == gpu ]] ||
+        die "unknown stack" "RFT_STACK=$RFT_STACK" "cpu or gpu" "unset RFT_STACK"
+    export RFT_STACK
+    VENV="$ROOT/.venv-$RFT_STACK"
+    # An environment of the user, or of before there were two.
+    ! is_environment "$ROOT/.venv" || [[ $(stack_of "$ROOT/.venv") != "$RFT_STACK" ]] || VENV="$ROOT/.venv"
+    PYTHON="$VENV/bin/python"
+}
+
+# is_environment FOLDER: whether .venv is there and not the link that set-up makes.
+is_environment() {
+    [[ -e $1 && $(readlink -- "$1") != .venv-[cg]pu ]]
+}
+
+# stack_of FOLDER: the stack that set-up has installed there; the chosen one in an environment that it has not made.
+stack_of() {
+    local stamp=""
+    [[ ! -f $1/.rft-setup ]] || read -r stamp <"$1/.rft-setup" || true
+    if [[ $stamp =~ ^"stack "(cpu|gpu)"," ]]; then printf '%s' "${BASH_REMATCH[1]}"; else printf '%s' "$RFT_STACK"; fi
+}
+
+# export_environment: before Ray starts, whose workers inherit it. The values that launch/stack.env lists give way to
+# those that are set; rft.record.environment reads the same file for commands that are not started by a launcher.
+export_environment() {
+    local stack variable name
+    # Bytecode that set-up left out is written at first import, so that only one process compiles it.
+    unset PYTHONDONTWRITEBYTECODE
+    export HF_HUB_OFFLINE="${HF_HUB_OFFLINE:-1}" TRANSFORMERS_OFFLINE="${TRANSFORMERS_OFFLINE:-1}"
+    while read -r stack variable; do
+        [[ $stack == all || $stack == "$RFT_STACK" ]] || continue
+        name=${variable%%=*}
+        [[ -n ${!name:-} ]] || export "${variable?}"
+    done <"$ROOT/launch/stack.env"
+}

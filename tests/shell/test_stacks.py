@@ -1,0 +1,95 @@
+"""The two stacks: an environment each, the link .venv, and what a launch does to an environment that is in use."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from launching import ROOT, launch
+from toy_checkout import add_requirement, modules, needs_uv, script, setup
+
+
+def contents(environment):
+    """Every file of an environment with its time."""
+    return {path: path.lstat().st_mtime_ns for path in environment.rglob("*")}
+
+
+@contextlib.contextmanager
+def library_in_use(environment):
+    """The id of a process that has loaded a file of the environment, as one that runs there has its libraries."""
+    library = environment / "lib/python3.11/site-packages/toy.so"
+    library.write_bytes(b"x" * 4096)
+    code = "import mmap, sys\nwith open(sys.argv[1], 'rb') as f: m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)\n"
+    code += "print('loaded', flush=True)\nsys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, library], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "loaded\n"
+        yield process.pid
+        process.stdin.close()
+
+
+@needs_uv
+def test_each_stack_has_an_environment_of_its_own(checkout):
+    """.venv comes to name the one for GPUs, and stays: a later set-up of the other stack changes nothing there."""
+    code, out, _ = setup(checkout)
+    assert code == 0 and "environment: .venv-cpu, the cpu stack, .venv is now a link to .venv-cpu\n" in out
+    before = contents(checkout / ".venv-cpu")
+    code, out, _ = setup(checkout, RFT_STACK="gpu")
+    assert code == 0 and "environment: .venv-gpu, the gpu stack, .venv is now a link to .venv-gpu\n" in out
+    assert modules(checkout) == modules(checkout, ".venv-gpu") == {"for_gpus"}
+    assert modules(checkout, ".venv-cpu") == {"first"} and contents(checkout / ".venv-cpu") == before
+    before = contents(checkout / ".venv-gpu")
+    add_requirement(checkout, "second")
+    code, out, _ = setup(checkout)
+    assert code == 0 and "environment: .venv-cpu, the cpu stack, .venv is a link to .venv-gpu\n" in out
+    assert modules(checkout, ".venv-cpu") == {"first", "second"} and contents(checkout / ".venv-gpu") == before
+    shutil.rmtree(checkout / ".venv-gpu")
+    assert setup(checkout)[0] == 0 and modules(checkout) == {"first", "second"}
+
+
+@needs_uv
+def test_nothing_changes_under_a_live_run(checkout):
+    assert setup(checkout)[0] == 0
+    with library_in_use(checkout / ".venv-cpu") as pid:
+        before = contents(checkout / ".venv-cpu")
+        code, out, err = setup(checkout, RFT_STACK="gpu")
+        assert code == 0, err
+        assert f".venv stays a link to .venv-cpu, which processes {pid} use" in out and modules(checkout) == {"first"}
+        add_requirement(checkout, "second")
+        code, _, err = setup(checkout)
+        assert code == 1 and "the environment is in use" in err and f"processes {pid}," in err
+        assert contents(checkout / ".venv-cpu") == before
+    code, out, err = setup(checkout)
+    assert code == 0 and ".venv is now a link to .venv-gpu" in out, err
+    assert modules(checkout, ".venv-cpu") == {"first", "second"}
+
+
+@needs_uv
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_environment_of_before_there_were_two_is_kept(checkout, linked):
+    """A folder .venv, or a link of the user's, is the environment of the stack that was installed there."""
+    assert setup(checkout)[0] == 0
+    (checkout / ".venv").unlink()
+    (checkout / ".venv-cpu").rename(checkout / ("mine" if linked else ".venv"))
+    if linked:
+        (checkout / ".venv").symlink_to("mine")
+    code, out, err = setup(checkout)
+    assert code == 0 and out.splitlines()[0] == "environment: .venv, the cpu stack", out + err
+    code, out, err = setup(checkout, RFT_STACK="gpu")
+    assert code == 0 and ".venv is the cpu stack's: call programs of .venv-gpu/bin" in out, out + err
+    assert modules(checkout) == {"first"} and modules(checkout, ".venv-gpu") == {"for_gpus"}
+    assert not (checkout / ".venv-cpu").exists()
+
+
+def test_the_tiny_launcher_takes_the_cpu_stack_on_any_machine(tmp_path):
+    smi = script(tmp_path / "bin", "nvidia-smi", "echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)'")
+    machine = {"PATH": f"{smi}:{os.environ['PATH']}", "DRY_RUN": "1"}
+    found = {}
+    for stack in ("", "cpu", "gpu"):
+        done = launch(ROOT / "launch/train_grpo_tiny.sh", tmp_path, **machine, RFT_STACK=stack)
+        assert done.returncode == 0, done.stderr
+        found[stack] = done.stdout
+    assert found[""] == found["cpu"] != found["gpu"]
