@@ -91,10 +91,6 @@ prepare_grpo() {
     [[ ! -s $METRICS_LOG_DIR/training_metrics.jsonl || -n ${OPTION[load_checkpoint]} ]] ||
         die "another run has logged there" "$METRICS_LOG_DIR/training_metrics.jsonl" "one file per run" \
             "unset METRICS_LOG_DIR, or name a new folder"
-    wait_for_ray
-    preflight
-    keep_former
-    print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
     local files
     if ((${#RUN_INPUTS[@]})); then
         mapfile -t files < <(names_in "$EVAL_DATASET")
@@ -102,21 +98,22 @@ prepare_grpo() {
         RUN_INPUTS=("${OPTION[pretrain]}")
         mapfile -t files < <(names_in "${OPTION[prompt_data]}" "${OPTION[eval_dataset]}" "$EVAL_DATASET")
     fi
-    RUN_INPUTS+=("${files[@]}")
-    run "$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" -- "${COMMAND[@]}"
-}
-
-# keep_former: what a resumed run was started with before, as run_1.json and command_1.sh, run_2.json, …
-keep_former() {
-    local n=1
-    [[ -e $RUN_DIR/run.json ]] || return 0
-    while [[ -e $RUN_DIR/run_$n.json ]]; do n=$((n + 1)); done
-    cp -- "$RUN_DIR/run.json" "$RUN_DIR/run_$n.json"
-    cp -- "$RUN_DIR/command.sh" "$RUN_DIR/command_$n.sh"
+    local manifest=("$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" "${files[@]/#/--input=}")
+    if ((RESUMES)); then require_unchanged "${manifest[@]}"; fi
+    wait_for_ray
+    preflight
+    if [[ $PREFLIGHT == only ]]; then
+        printf 'PREFLIGHT=only: nothing is trained; the same command without it takes %s again\n' "$RUN_DIR"
+        exit 0
+    fi
+    keep_former
+    record_start "$@"
+    print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
+    run "${manifest[@]}" -- "${COMMAND[@]}"
 }
 
 preflight() {
-    if [[ ${PREFLIGHT:-1} == 0 ]]; then
+    if [[ $PREFLIGHT == 0 ]]; then
         printf 'warning: PREFLIGHT=0, so nothing is checked before this training\n' >&2
         return 0
     fi
@@ -128,8 +125,11 @@ preflight() {
 # grpo_command [OPENRLHF OPTION…]: make COMMAND of the presets and the user's options, which come last and win, and read
 # it into OPTION. What rft refuses ends the launch here.
 grpo_command() {
-    local former="${COMMAND[*]@Q}" fields i
-    COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
+    local former="${COMMAND[*]@Q}" fields i word words=()
+    for word in "$@"; do
+        [[ $word == --load_checkpoint ]] && ((AGAIN)) || words+=("$word") # there is none to load
+    done
+    COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "${words[@]}")
     [[ ${COMMAND[*]@Q} != "$former" ]] || return 0
     # Before the set-up another Python reads a copy of the trainer's options.
     mapfile -d '' -t fields < <(python_module rft.options.command "${COMMAND[@]}")
