@@ -33,8 +33,8 @@ judge_run_dir() {
     if [[ -d $RUN_DIR && -z "$(ls -A -- "$RUN_DIR")" ]]; then return 0; fi
     if [[ -n ${OPTION[load_checkpoint]} && -f $RUN_DIR/run.json ]]; then
         require_ended
+        each_place require_same_place
         if [[ -f ${OPTION[ckpt_path]}/_actor/latest ]]; then
-            each_place require_same_place
             RESUMES=1
             return 0
         fi

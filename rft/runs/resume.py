@@ -86,17 +86,19 @@ def environment_of(launch: dict) -> dict[str, str]:
     """
     former = launch["environment"]
     ours = {name: os.environ[name] for name in NAMES if os.environ.get(name)}
-    differing = {name: former.get(name) for name, value in ours.items() if not same(name, value, former.get(name))}
+    same = {name for name, value in ours.items() if value == former.get(name)}
+    same |= {
+        name
+        for name in ours.keys() & former.keys() & set(PATHS)
+        if Path(ours[name]).resolve() == Path(launch["cwd"], former[name]).resolve()
+    }
+    differing = {name: former.get(name) for name in ours if name not in same}
     if differing and not allowed():
         found = ", ".join(f"{name}={ours[name]}" for name in differing)
         wanted = ", ".join(f"{name}={then}" if then else f"{name} unset" for name, then in differing.items())
         raise refusal("the environment differs from the start's", found, wanted, f"unset {' '.join(differing)}")
-    return dict(os.environ) | former | (ours if allowed() else {}) | {"RUN_DIR": launch["run_dir"]}
-
-
-def same(name: str, value: str, then: str | None) -> bool:
-    """Whether a variable says what it said at the start, where paths were made absolute."""
-    return value == then or (name in PATHS and then is not None and os.path.abspath(value) == os.path.abspath(then))
+    changed = {name: ours[name] for name in differing}
+    return dict(os.environ) | former | changed | {"RUN_DIR": launch["run_dir"]}
 
 
 def computed(manifest: dict, launch: dict) -> list[str]:
