@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rft.options.command import MODULE, given
 from rft.options.recorded import differences, options
+from rft.record.flags import flag
 from rft.runs.launched import FILE, NAMES, PATHS
 from rft.runs.monitor.state import find_run
 
@@ -152,7 +153,7 @@ def newest_checkpoint(manifest: dict) -> Path | None:
 
 def allowed() -> bool:
     """Whether differences are wanted."""
-    return os.environ.get("ALLOW_CHANGED") == "1"  # launch/resume.sh has read it
+    return flag("ALLOW_CHANGED")
 
 
 def refusal(what: str, found: object, wanted: object, repair: str) -> ValueError:
