@@ -31,6 +31,7 @@ source "$ROOT/launch/usage.sh" # sees the arguments of the launcher: one that as
 flag DRY_RUN 0
 flag RESUMABLE 1
 flag ALLOW_CHANGED 0
+flag MEASURE_ONLY 0
 flag PREFLIGHT 1 only
 
 # shellcheck source=launch/places.sh

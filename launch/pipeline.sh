@@ -27,13 +27,18 @@ experiment() {
 
 # train_and_measure [OPENRLHF OPTION…]: checks, the policy before, GRPO, the policy after, the report. A run that a rule
 # stopped has saved what it learned: it is measured and reported like any other, and the launch ends with its status.
+# With MEASURE_ONLY=1, of launch/resume.sh, a run that was trained to its end is only measured.
 train_and_measure() {
-    phase "preflight"
-    prepare_grpo "$@"
-    phase "baseline evaluation"
-    evaluate before "${OPTION[pretrain]}"
-    phase "grpo"
-    launch_grpo "$@"
+    if ((MEASURE_ONLY)); then
+        GRPO_STATUS=$(<"$RUN_DIR/trained")
+    else
+        phase "preflight"
+        prepare_grpo "$@"
+        phase "baseline evaluation"
+        evaluate before "${OPTION[pretrain]}"
+        phase "grpo"
+        launch_grpo "$@"
+    fi
     stop_ray
     ((GRPO_STATUS == 0)) ||
         printf 'stopped by a rule after saving, see decisions.jsonl; what was saved is measured now\n'
@@ -78,8 +83,10 @@ evaluate() {
 launch_grpo() {
     ((PREPARED)) || prepare_grpo "$@"
     GRPO_STATUS=0
+    [[ $DRY_RUN == 1 ]] || rm -f -- "$RUN_DIR/trained"
     run_logged "$RUN_DIR/train.log" "${COMMAND[@]}" || GRPO_STATUS=$?
     ((GRPO_STATUS == 0 || GRPO_STATUS == STOPPED_BY_RULE)) || return "$GRPO_STATUS"
+    [[ $DRY_RUN == 1 ]] || printf '%d\n' "$GRPO_STATUS" >"$RUN_DIR/trained"
 }
 
 # prepare_grpo [OPENRLHF OPTION…]: what training reads, the preflight page, command.sh and run.json.

@@ -34,7 +34,7 @@ judge_run_dir() {
     if [[ -n ${OPTION[load_checkpoint]} && -f $RUN_DIR/run.json ]]; then
         require_ended
         each_place require_same_place
-        if [[ -f ${OPTION[ckpt_path]}/_actor/latest ]]; then
+        if [[ -f ${OPTION[ckpt_path]}/_actor/latest ]] || ((MEASURE_ONLY)); then
             RESUMES=1
             return 0
         fi

@@ -72,7 +72,10 @@ def start(run: Path, more: list[str]) -> None:
     if manifest and not allowed():
         require_same_command(launch, words, environment, manifest["command"])
     checkpoint = newest_checkpoint(manifest)
-    if checkpoint:
+    if (run / "trained").is_file() and not more:
+        print(f"{run} is trained to its end: it is measured", flush=True)
+        environment["MEASURE_ONLY"] = "1"
+    elif checkpoint:
         print(f"resuming {run} from {checkpoint}", flush=True)
     os.chdir(launch["cwd"])
     command = ["bash", launch["launcher"], *words, "--load_checkpoint", *more]

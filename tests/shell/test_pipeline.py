@@ -169,6 +169,16 @@ def test_preflight_alone_gives_its_status_and_leaves_the_directory_free(pipeline
     assert (code, called) == (0, BEFORE + AFTER), printed
 
 
+@pytest.mark.parametrize("training", [0, 10])
+def test_a_run_that_was_not_measured_can_be_measured(pipeline, tmp_path, training):
+    assert pipeline(training=training, after=2)[0] == (training or 2)
+    (tmp_path / "run/run.json").write_text("{}")
+    code, called, printed = pipeline("--load_checkpoint", training=1, MEASURE_ONLY="1")
+    assert (code, called) == (training, AFTER), printed
+    assert pipeline("--load_checkpoint", training=3)[0] == 3
+    assert not (tmp_path / "run/trained").exists(), "it trains again"
+
+
 def test_a_resumed_run_is_compared_with_its_start_first(pipeline, tmp_path):
     assert pipeline(training=3)[0] == 3
     (tmp_path / "run/run.json").write_text("{}")

@@ -96,6 +96,15 @@ def test_a_finished_run_says_so(killed):
     assert "RESUMES=1" in resume(run).stdout
 
 
+def test_a_run_that_is_trained_is_measured_unless_it_is_to_train_on(killed):
+    run, _ = killed
+    (run / "trained").write_text("0\n")
+    shutil.rmtree(run.parent / "ckpt")  # as of a run that kept no state
+    done = resume(run)
+    assert "is trained to its end: it is measured" in done.stdout and "RESUMES=1" in done.stdout, done.stderr
+    assert "RESUMES=0" in resume(run, "--num_episodes", "2").stdout
+
+
 def test_a_start_that_failed_before_its_manifest_begins_anew(killed):
     run, _ = killed
     (run / "run.json").unlink()

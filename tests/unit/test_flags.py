@@ -6,7 +6,6 @@ from rft.hooks.cpu_linear import SWITCH, rows_alone
 from rft.options import remote_code
 from rft.record.flags import flag
 
-
 YES = ("1", "TRUE", "yes", "On")
 NO = ("0", "False", "no", "OFF", "", None)
 
