@@ -53,6 +53,11 @@ each_place() {
     done
 }
 
+# name_of_place PLACE NAME: the name in the run directory.
+name_of_place() {
+    printf '%s\n' "$2"
+}
+
 # link_place PLACE NAME: from the run directory to what is kept elsewhere, so that every reader finds it without the
 # environment.
 link_place() {

@@ -47,7 +47,8 @@ judge_run_dir() {
         AGAIN=1
     else
         die "the run directory is taken" "$RUN_DIR, not empty" "a new or empty folder" \
-            "choose another one with RUN_DIR=…, or move this one away; to resume its run: bash launch/resume.sh $RUN_DIR"
+            "choose another one with RUN_DIR=…, or move this one away; to resume its run: \
+$(print_command bash launch/resume.sh "$RUN_DIR")"
     fi
 }
 
@@ -56,7 +57,8 @@ has_begun() {
     local place
     [[ ! -s $RUN_DIR/training_metrics.jsonl && ! -s $METRICS_LOG_DIR/training_metrics.jsonl ]] || return 0
     for place in "$ADAPTER" "$CHECKPOINTS" "$RUN_DIR/adapter" "$RUN_DIR/checkpoints"; do
-        [[ -z $(find -L "$place" -type f -print -quit 2>/dev/null) ]] || return 0
+        # best.json is there after the first evaluation, of the base model.
+        [[ -z $(find -L "$place" -type f ! -name best.json -print -quit 2>/dev/null) ]] || return 0
     done
     return 1
 }
@@ -78,9 +80,10 @@ claim_run_dir() {
     printf 'run directory: %s\n' "$RUN_DIR"
 }
 
-# set_aside: move what an earlier start left into start_1, start_2, …, also what its links lead to.
+# set_aside: move what an earlier start left into start_1, start_2, …, also what link_place's links lead to.
 set_aside() {
-    local n=1 entry aside
+    local n=1 entry aside names
+    mapfile -t names < <(each_place name_of_place)
     while [[ -e $RUN_DIR/start_$n ]]; do n=$((n + 1)); done
     aside=$RUN_DIR/start_$n
     mkdir -- "$aside"
@@ -93,8 +96,12 @@ set_aside() {
             : >"$entry"
             ;;
         *)
-            if [[ -L $entry && -e $entry ]]; then mv -- "$(readlink -f -- "$entry")" "$aside/${entry##*/}"; fi
-            if [[ -L $entry ]]; then rm -- "$entry"; else mv -- "$entry" "$aside/"; fi
+            if [[ -L $entry && " ${names[*]} " == *" ${entry##*/} "* ]]; then
+                if [[ -e $entry ]]; then mv -- "$(readlink -f -- "$entry")" "$aside/${entry##*/}"; fi
+                rm -- "$entry"
+            else
+                mv -- "$entry" "$aside/"
+            fi
             ;;
         esac
     done

@@ -63,7 +63,7 @@ def start(run: Path, more: list[str]) -> None:
             "its start",
         )
     if Path(launch["run_dir"]).resolve() != run:
-        raise refusal("the run was moved", run, launch["run_dir"], f"mv {run} {launch['run_dir']}")
+        raise refusal("the run was moved", run, launch["run_dir"], shlex.join(["mv", str(run), launch["run_dir"]]))
     for what, path in (("launcher", launch["launcher"]), ("folder of the start", launch["cwd"])):
         if not Path(path).exists():
             raise refusal(f"the {what} is gone", f"no {path}", "the same as at the start", "bring it back")

@@ -116,12 +116,16 @@ def test_a_start_that_failed_before_training_is_taken_again(launch, tmp_path, ag
     """As after a refusal of preflight, or the training's first error: nothing was trained, and the logs are kept."""
     places = {"METRICS_LOG_DIR": str(tmp_path / "logs"), "CKPT_ROOT": str(tmp_path / "ckpt")}
     left = 'mkdir -p "$METRICS_LOG_DIR"; echo {} >"$RUN_DIR/run.json"; touch "$METRICS_LOG_DIR/eval_metrics.jsonl"'
+    left += '; mkdir -p "$CHECKPOINTS"; echo {} >"$CHECKPOINTS/best.json"; ln -s ../logs "$RUN_DIR/mine"'
     assert finish(launch(f'{BEGIN} --seed 1; echo boom >"$RUN_DIR/train.log"; {left}; run false', **places))[0] == 1
     code, out, err = finish(launch(f'{again} --seed 2; phase one; echo "$RESUMES ${{COMMAND[*]}}"', **places))
     assert code == 0, err
     assert out.splitlines()[-1].startswith("0 ") and "--load_checkpoint" not in out.splitlines()[-1]
     aside = tmp_path / "run/start_1"
     assert (aside / "train.log").read_text() == "boom\n" and (aside / "eval_metrics.jsonl").is_file()
+    assert (
+        (aside / "checkpoints/best.json").is_file() and (aside / "mine").is_symlink() and (tmp_path / "logs").is_dir()
+    )
     assert json.loads((aside / "launch.json").read_text())["options"] == ["--seed", "1"]
     assert json.loads((tmp_path / "run/launch.json").read_text())["options"] == ["--seed", "2"]
     assert not any((tmp_path / "run" / name).exists() for name in ("train.log", "run.json", "eval_metrics.jsonl"))
