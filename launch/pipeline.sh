@@ -95,9 +95,6 @@ prepare_grpo() {
     PREPARED=1
     [[ $DRY_RUN != 1 ]] || return 0
     "$PYTHON" -m rft.runs.inputs "${COMMAND[@]}"
-    [[ ! -s $METRICS_LOG_DIR/training_metrics.jsonl || -n ${OPTION[load_checkpoint]} ]] ||
-        die "another run has logged there" "$METRICS_LOG_DIR/training_metrics.jsonl" "one file per run" \
-            "unset METRICS_LOG_DIR, or name a new folder"
     local files
     if ((${#RUN_INPUTS[@]})); then
         mapfile -t files < <(names_in "$EVAL_DATASET")

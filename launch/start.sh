@@ -55,7 +55,7 @@ $(print_command bash launch/resume.sh "$RUN_DIR")"
 # has_begun: RUN_DIR's run has trained, or saved anything.
 has_begun() {
     local place
-    [[ ! -s $RUN_DIR/training_metrics.jsonl && ! -s $METRICS_LOG_DIR/training_metrics.jsonl ]] || return 0
+    [[ ! -s $RUN_DIR/training_metrics.jsonl ]] || return 0
     for place in "$ADAPTER" "$CHECKPOINTS" "$RUN_DIR/adapter" "$RUN_DIR/checkpoints"; do
         # best.json is there after the first evaluation, of the base model.
         [[ -z $(find -L "$place" -type f ! -name best.json -print -quit 2>/dev/null) ]] || return 0
