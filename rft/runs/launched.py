@@ -29,13 +29,19 @@ def main() -> None:
 
 
 def describe(place: str, launcher: str, options: list[str]) -> dict:
-    """The content of `launch.json`: `run_dir`, `launcher`, `cwd` (all absolute), `options`, `environment`."""
+    """The content of `launch.json`: `run_dir`, `launcher`, `cwd` (all absolute), `options`, `environment`.
+
+    The launcher may have exported the places of metrics, samples and spikes by now; its defaults were not given.
+    """
+    given = {name: os.environ[name] for name in NAMES if os.environ.get(name)}
+    defaults = {"METRICS_LOG_DIR": place, "SAMPLES_LOG_DIR": f"{place}/samples"}
+    defaults["SPIKE_LOG_PATH"] = f"{given.get('METRICS_LOG_DIR', place)}/spike_log.jsonl"
     return {
         "run_dir": place,
         "launcher": os.path.abspath(launcher),
         "cwd": os.getcwd(),
         "options": [without_key(word) for word in options if word != "--load_checkpoint"],
-        "environment": {name: os.environ[name] for name in NAMES if os.environ.get(name)},
+        "environment": {name: value for name, value in given.items() if value != defaults.get(name)},
     }
 
 
