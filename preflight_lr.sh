@@ -8,6 +8,8 @@
 set -Eeuo pipefail
 
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
+# shellcheck source=launch/usage.sh
+source "$root/launch/usage.sh" # --help
 python="$root/.venv/bin/python"
 [[ -x $python ]] || python=python3
 PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m rft.runs.lr_schedule

@@ -10,27 +10,28 @@
 #
 # Environment: RUN_DIR (default runs/<launcher>/<UTC time>), RFT_STACK=cpu|gpu (default: gpu where nvidia-smi lists
 # one), CLUSTER=NAME of launch/clusters (default: by nvidia-smi), RAY_ADDRESS (use that cluster and leave it running),
-# DRY_RUN=1 (print the commands, touch nothing), PREFLIGHT=0 (skip the checks), and the places of docs/running.md:
-# DATA_ROOT, MODEL_ROOT, OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR, SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
+# DRY_RUN=1 (check the options, print the commands, touch nothing), PREFLIGHT=only (check, then end) or 0 (skip the
+# checks), RESUMABLE=0 (keep no state for launch/resume.sh), and the places of docs/running.md: DATA_ROOT, MODEL_ROOT,
+# OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR, SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
 set -Eeuo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 EXP_NAME="$(basename -- "$0" .sh)"
-DRY_RUN="${DRY_RUN:-0}"
 PHASE=""
 PHASE_START=0
 RUN_IS_OURS=0   # 1 once begin_run has claimed RUN_DIR
-RESUMES=0       # 1 where RUN_DIR holds the run to resume
 STARTED_PIDS=() # processes of ours that outlive the command that started them
 MODEL_ARGS=()
 CLUSTER_ARGS=()
 GRPO_ARGS=()
 
-# die WHAT FOUND WANTED REPAIR: one message, exit 1.
-die() {
-    printf 'error: %s\n  found:  %s\n  wanted: %s\n  repair: %s\n' "$@" >&2
-    exit 1
-}
+# shellcheck source=launch/usage.sh
+source "$ROOT/launch/usage.sh" # sees the arguments of the launcher: one that asks for help ends here
+flag DRY_RUN 0
+flag RESUMABLE 1
+flag ALLOW_CHANGED 0
+flag MEASURE_ONLY 0
+flag PREFLIGHT 1 only
 
 # shellcheck source=launch/places.sh
 source "$ROOT/launch/places.sh"
@@ -42,48 +43,10 @@ source "$ROOT/launch/setup.sh"
 source "$ROOT/launch/ray.sh"
 # shellcheck source=launch/cluster.sh
 source "$ROOT/launch/cluster.sh"
+# shellcheck source=launch/start.sh
+source "$ROOT/launch/start.sh"
 # shellcheck source=launch/pipeline.sh
 source "$ROOT/launch/pipeline.sh"
-
-# begin_run [OPENRLHF OPTION…]: read the training command, and make the run directory. One that holds anything is refused,
-# since a run owns its directory; with --load_checkpoint one that holds a run is resumed.
-begin_run() {
-    grpo_command "$@"
-    [[ $DRY_RUN != 1 ]] || return 0
-    if [[ -n ${OPTION[load_checkpoint]} && -f $RUN_DIR/run.json ]]; then
-        RESUMES=1
-        require_resumable
-    else
-        [[ ! -e $RUN_DIR || -d $RUN_DIR && -z "$(ls -A -- "$RUN_DIR")" ]] ||
-            die "the run directory is taken" "$RUN_DIR, not empty" "a new or empty folder" \
-                "choose another one with RUN_DIR=…, or move this one away; to resume a run: --load_checkpoint"
-        require_free_places
-    fi
-    claim_run_dir
-    # Ray's workers inherit all four; the first marks every process of this run, see rft.runs.memory.
-    export RFT_RUN_DIR="$RUN_DIR" RFT_LAUNCHER="$EXP_NAME" METRICS_LOG_DIR SAMPLES_LOG_DIR SPIKE_LOG_PATH
-    ((RESUMES)) || each_place link_place
-    RUN_IS_OURS=1
-    start_guard
-}
-
-# claim_run_dir: by a lock that this launch and what it starts hold as long as they live; two launches never share one.
-claim_run_dir() {
-    local lock
-    { mkdir -p -- "$RUN_DIR" && exec {lock}>>"$RUN_DIR/phases.jsonl"; } ||
-        die "cannot make the run directory" "$RUN_DIR, see above" "a folder that this launch can make" "choose another RUN_DIR"
-    flock -n "$lock" || die "the run directory is taken" "$RUN_DIR, which another launch is using" \
-        "one launch at a time" "choose another one with RUN_DIR=…, or wait for that launch"
-    printf 'run directory: %s\n' "$RUN_DIR"
-}
-
-# require_resumable: the run of RUN_DIR has ended, and is resumed in the paths where it wrote before.
-require_resumable() {
-    local left
-    left=$(left_of_run | paste -sd ' ')
-    [[ -z $left ]] || die "the run has not ended" "processes $left of $RUN_DIR" "none" "wait for them, or stop them"
-    each_place require_same_place
-}
 
 # use models/NAME, use clusters/NAME: read a preset, which sets arrays only.
 use() {

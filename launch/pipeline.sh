@@ -27,13 +27,18 @@ experiment() {
 
 # train_and_measure [OPENRLHF OPTION…]: checks, the policy before, GRPO, the policy after, the report. A run that a rule
 # stopped has saved what it learned: it is measured and reported like any other, and the launch ends with its status.
+# With MEASURE_ONLY=1, of launch/resume.sh, a run that was trained to its end is only measured.
 train_and_measure() {
-    phase "preflight"
-    prepare_grpo "$@"
-    phase "baseline evaluation"
-    evaluate before "${OPTION[pretrain]}"
-    phase "grpo"
-    launch_grpo "$@"
+    if ((MEASURE_ONLY)); then
+        GRPO_STATUS=$(<"$RUN_DIR/trained")
+    else
+        phase "preflight"
+        prepare_grpo "$@"
+        phase "baseline evaluation"
+        evaluate before "${OPTION[pretrain]}"
+        phase "grpo"
+        launch_grpo "$@"
+    fi
     stop_ray
     ((GRPO_STATUS == 0)) ||
         printf 'stopped by a rule after saving, see decisions.jsonl; what was saved is measured now\n'
@@ -79,8 +84,10 @@ evaluate() {
 launch_grpo() {
     ((PREPARED)) || prepare_grpo "$@"
     GRPO_STATUS=0
+    [[ $DRY_RUN == 1 ]] || rm -f -- "$RUN_DIR/trained"
     run_logged "$RUN_DIR/train.log" "${COMMAND[@]}" || GRPO_STATUS=$?
     ((GRPO_STATUS == 0 || GRPO_STATUS == STOPPED_BY_RULE)) || return "$GRPO_STATUS"
+    [[ $DRY_RUN == 1 ]] || printf '%d\n' "$GRPO_STATUS" >"$RUN_DIR/trained"
 }
 
 # prepare_grpo [OPENRLHF OPTION…]: what training reads, the preflight page, command.sh and run.json.
@@ -89,13 +96,6 @@ prepare_grpo() {
     PREPARED=1
     [[ $DRY_RUN != 1 ]] || return 0
     "$PYTHON" -m rft.runs.inputs "${COMMAND[@]}"
-    [[ ! -s $METRICS_LOG_DIR/training_metrics.jsonl || -n ${OPTION[load_checkpoint]} ]] ||
-        die "another run has logged there" "$METRICS_LOG_DIR/training_metrics.jsonl" "one file per run" \
-            "unset METRICS_LOG_DIR, or name a new folder"
-    wait_for_ray
-    preflight
-    keep_former
-    print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
     local files
     if ((${#RUN_INPUTS[@]})); then
         mapfile -t files < <(names_in "$EVAL_DATASET")
@@ -103,21 +103,22 @@ prepare_grpo() {
         RUN_INPUTS=("${OPTION[pretrain]}")
         mapfile -t files < <(names_in "${OPTION[prompt_data]}" "${OPTION[eval_dataset]}" "$EVAL_DATASET")
     fi
-    RUN_INPUTS+=("${files[@]}")
-    run "$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" -- "${COMMAND[@]}"
-}
-
-# keep_former: what a resumed run was started with before, as run_1.json and command_1.sh, run_2.json, …
-keep_former() {
-    local n=1
-    [[ -e $RUN_DIR/run.json ]] || return 0
-    while [[ -e $RUN_DIR/run_$n.json ]]; do n=$((n + 1)); done
-    cp -- "$RUN_DIR/run.json" "$RUN_DIR/run_$n.json"
-    cp -- "$RUN_DIR/command.sh" "$RUN_DIR/command_$n.sh"
+    local manifest=("$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" "${files[@]/#/--input=}")
+    if ((RESUMES)); then require_unchanged "${manifest[@]}"; fi
+    wait_for_ray
+    preflight
+    if [[ $PREFLIGHT == only ]]; then
+        printf 'PREFLIGHT=only: nothing is trained; the same command without it takes %s again\n' "$RUN_DIR"
+        exit 0
+    fi
+    keep_former
+    record_start "$@"
+    print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
+    run "${manifest[@]}" -- "${COMMAND[@]}"
 }
 
 preflight() {
-    if [[ ${PREFLIGHT:-1} == 0 ]]; then
+    if [[ $PREFLIGHT == 0 ]]; then
         printf 'warning: PREFLIGHT=0, so nothing is checked before this training\n' >&2
         return 0
     fi
@@ -129,8 +130,11 @@ preflight() {
 # grpo_command [OPENRLHF OPTION…]: make COMMAND of the presets and the user's options, which come last and win, and read
 # it into OPTION. What rft refuses ends the launch here.
 grpo_command() {
-    local former="${COMMAND[*]@Q}" fields i
-    COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@")
+    local former="${COMMAND[*]@Q}" fields i word words=()
+    for word in "$@"; do
+        [[ $word == --load_checkpoint ]] && ((AGAIN)) || words+=("$word") # there is none to load
+    done
+    COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "${words[@]}")
     [[ ${COMMAND[*]@Q} != "$former" ]] || return 0
     # Before the set-up another Python reads a copy of the trainer's options.
     mapfile -d '' -t fields < <(python_module rft.options.command "${COMMAND[@]}")

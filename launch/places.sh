@@ -36,6 +36,8 @@ require_free_places() {
         [[ ! -e $place ]] || die "another run has written there" "$place" "a path of this run's own" \
             "choose another RUN_DIR, whose last folder names the run below OUTPUT_ROOT and CKPT_ROOT"
     done
+    [[ ! -s $METRICS_LOG_DIR/training_metrics.jsonl ]] || die "another run has logged there" \
+        "$METRICS_LOG_DIR/training_metrics.jsonl" "one file per run" "unset METRICS_LOG_DIR, or name a new folder"
     [[ -z "$(ls -A -- "$SAMPLES_LOG_DIR" 2>/dev/null)" ]] || die "another run has written there" \
         "SAMPLES_LOG_DIR=$SAMPLES_LOG_DIR, not empty" "a new or empty folder" "unset SAMPLES_LOG_DIR, or name another"
 }
@@ -51,6 +53,11 @@ each_place() {
     for name in {training,eval,discarded,discarded_eval}_metrics.jsonl {,discarded_}decisions.jsonl; do
         "$1" "$METRICS_LOG_DIR/$name" "$name"
     done
+}
+
+# name_of_place PLACE NAME: the name in the run directory.
+name_of_place() {
+    printf '%s\n' "$2"
 }
 
 # link_place PLACE NAME: from the run directory to what is kept elsewhere, so that every reader finds it without the

@@ -14,7 +14,7 @@
 # SPARE_PYTHON (default: SPARE_ROOT/.venv/bin/python), SPARE_JOBS (logs; default: SPARE_ROOT/runs/spare);
 # DRY_RUN=1 prints the commands and contacts nothing.
 # shellcheck source=launch/common.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh" "${1:-}" # --help behind `run NAME CMD` is the command's
 # shellcheck source=launch/spare_remote.sh
 source "$ROOT/launch/spare_remote.sh"
 

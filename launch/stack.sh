@@ -37,7 +37,9 @@ export_environment() {
     local stack variable name
     # Bytecode that set-up left out is written at first import, so that only one process compiles it.
     unset PYTHONDONTWRITEBYTECODE
-    export HF_HUB_OFFLINE="${HF_HUB_OFFLINE:-1}" TRANSFORMERS_OFFLINE="${TRANSFORMERS_OFFLINE:-1}"
+    flag HF_HUB_OFFLINE 1 # which the hub's library would take for no where it cannot read it
+    flag TRANSFORMERS_OFFLINE 1
+    export HF_HUB_OFFLINE TRANSFORMERS_OFFLINE
     while read -r stack variable; do
         [[ $stack == all || $stack == "$RFT_STACK" ]] || continue
         name=${variable%%=*}

@@ -38,7 +38,11 @@ GRPO_ARGS=(
     --ckpt_path "$CHECKPOINTS"
     --seed "$SEED"
 )
-[[ ${RESUMABLE:-0} == 1 ]] || GRPO_ARGS+=(--disable_ds_ckpt)
+if ((RESUMABLE)); then
+    GRPO_ARGS+=(--save_steps 4) # with each evaluation
+else
+    GRPO_ARGS+=(--disable_ds_ckpt)
+fi
 RUN_INPUTS=("$MODEL" "$DATA")
 
 begin_run "$@"

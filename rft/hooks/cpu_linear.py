@@ -5,16 +5,16 @@ change with what the scheduler put beside it, and now and then the sample does. 
 CUDA. In float64 the order matters at 1e-16, which rounding to bf16 all but always hides.
 """
 
-import os
-
 import torch
+
+from rft.record.flags import flag
 
 SWITCH = "RFT_BATCH_INVARIANT_CPU"  # set by OpenRLHF's engine actor with --full_determinism
 
 
 def rows_alone() -> bool:
     """Whether `SWITCH` is set."""
-    return os.environ.get(SWITCH) == "1"
+    return flag(SWITCH)
 
 
 def linear():

@@ -5,6 +5,8 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
+from rft.record.flags import flag
+
 # What `--trust_remote_code` sets, for every process of a run: Ray's workers and vLLM's cores inherit it.
 VARIABLE = "RFT_TRUST_REMOTE_CODE"
 NAMING_CODE = ("config.json", "tokenizer_config.json")  # where transformers reads `auto_map`
@@ -12,7 +14,7 @@ NAMING_CODE = ("config.json", "tokenizer_config.json")  # where transformers rea
 
 def trusted() -> bool:
     """`trust_remote_code` for transformers and vLLM, in trainer, engine, data and evaluation."""
-    return os.environ.get(VARIABLE) == "1"
+    return flag(VARIABLE)
 
 
 def settle(trust: bool) -> None:

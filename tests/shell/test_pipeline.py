@@ -13,7 +13,9 @@ from launching import ROOT, body, launch
 # shell, not what it runs.
 STUB = f"""#!/bin/bash
 [[ $1 != -c ]] || exit 0  # whether it runs
-case "$1 $3" in "-IS "* | *rft.options.command | *rft.runs.guard) exec {sys.executable} "$@" ;; esac
+case "$1 $3" in
+"-IS "* | *rft.options.command | *rft.runs.guard | *rft.runs.launched) exec {sys.executable} "$@" ;;
+esac
 echo "${{*:2}}" >>"$CALLS"
 case $2 in openrlhf*) exit "$TRAINING" ;; rft.runs.preflight) exit "$PREFLIGHT_STATUS" ;; esac
 case "$*" in *after=*) exit "$AFTER" ;; *runs.summary*) exit "$SUMMARY" ;; esac
@@ -21,7 +23,7 @@ case "$*" in *after=*) exit "$AFTER" ;; *runs.summary*) exit "$SUMMARY" ;; esac
 PIPELINE = """
 PYTHON=$STUB
 MODEL_ARGS=(--pretrain m --prompt_max_len 1 --generate_max_len 1 --vllm_tensor_parallel_size 1)
-GRPO_ARGS=(--prompt_data p --eval_dataset e --remote_rm_url r --save_path s)
+GRPO_ARGS=(--prompt_data p --eval_dataset e --remote_rm_url r --save_path s --ckpt_path "$CHECKPOINTS")
 begin_run "$@"; train_and_measure "$@"; echo done
 """
 
@@ -91,11 +93,18 @@ def test_preflight_and_manifest_know_every_set_that_is_evaluated(pipeline, tmp_p
     assert words[3] == "--"
 
 
+def saved(run):
+    """A complete checkpoint, as far as a launcher asks."""
+    (run / "checkpoints/_actor").mkdir(parents=True, exist_ok=True)
+    (run / "checkpoints/_actor/latest").write_text("global_step1")
+
+
 def test_what_a_resumed_run_was_started_with_is_kept(pipeline, tmp_path):
     run, first = tmp_path / "run", ["preflight", "baseline evaluation", "grpo"]
     for number in (0, 1, 2):
         assert pipeline(*["--load_checkpoint"] * min(number, 1), "--seed", str(number), training=3)[0] == 3
         (run / "run.json").write_text(f"{number}")  # the stub writes none
+        saved(run)
         phases = [json.loads(line)["phase"] for line in (run / "phases.jsonl").read_text().splitlines()]
         assert phases == first * (number + 1)
     assert [(run / name).read_text() for name in ("run_1.json", "run_2.json", "run.json")] == ["0", "1", "2"]
@@ -130,6 +139,7 @@ def test_the_tiny_launcher_resumes_with_its_model_and_data(tmp_path):
         done = launch(launcher, tmp_path, *arguments, **environment, AFTER="0", SUMMARY="0")
         assert done.returncode == 3, done.stdout + done.stderr
         (tmp_path / "run/run.json").write_text("{}")
+        saved(tmp_path / "run")
         made.append([word for word in ("--out", "rft.tiny.warmstart") if f"\n{word} " in f"\n{calls.read_text()}"])
     assert made == [["--out", "rft.tiny.warmstart"], []]
 
@@ -146,14 +156,46 @@ def test_no_go_starts_nothing(pipeline, tmp_path):
     assert not (tmp_path / "run/run.json").exists()
 
 
-def test_preflight_can_be_skipped_and_says_so(pipeline):
-    code, called, printed = pipeline(preflight=1, PREFLIGHT="0")
+@pytest.mark.parametrize("no", ["0", "No"])
+def test_preflight_can_be_skipped_and_says_so(pipeline, no):
+    code, called, printed = pipeline(preflight=1, PREFLIGHT=no)
     assert code == 0 and "preflight" not in called
     assert "warning: PREFLIGHT=0" in printed
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_preflight_alone_gives_its_status_and_leaves_the_directory_free(pipeline, status):
+    code, called, printed = pipeline(preflight=status, PREFLIGHT="only")
+    assert (code, called) == (status, ["inputs", "preflight"]), printed
+    assert ("nothing is trained" in printed) == (status == 0)
+    code, called, printed = pipeline()
+    assert (code, called) == (0, BEFORE + AFTER), printed
+
+
+@pytest.mark.parametrize("training", [0, 10])
+def test_a_run_that_was_not_measured_can_be_measured(pipeline, tmp_path, training):
+    assert pipeline(training=training, after=2)[0] == (training or 2)
+    (tmp_path / "run/run.json").write_text("{}")
+    code, called, printed = pipeline("--load_checkpoint", training=1, MEASURE_ONLY="1")
+    assert (code, called) == (training, AFTER), printed
+    assert pipeline("--load_checkpoint", training=3)[0] == 3
+    assert not (tmp_path / "run/trained").exists(), "it trains again"
+
+
+def test_a_resumed_run_is_compared_with_its_start_first(pipeline, tmp_path):
+    assert pipeline(training=3)[0] == 3
+    (tmp_path / "run/run.json").write_text("{}")
+    saved(tmp_path / "run")
+    assert pipeline("--load_checkpoint", training=3)[1] == ["inputs", "manifest", *BEFORE[1:]]
+    first = (tmp_path / "calls").read_text().splitlines()[1].split(" -- ")[0].split()
+    assert first[-1] == "--unchanged"
+    pipeline("--load_checkpoint", training=3, ALLOW_CHANGED="yes")
+    first = (tmp_path / "calls").read_text().splitlines()[1].split(" -- ")[0].split()
+    assert first[-2:] == ["--unchanged", "--warn"]
 
 
 def test_a_metrics_file_of_another_run_is_not_continued(pipeline, tmp_path):
     (tmp_path / "training_metrics.jsonl").write_text("{}\n")
     code, called, printed = pipeline(METRICS_LOG_DIR=str(tmp_path))
-    assert (code, called) == (1, ["inputs"])
-    assert "another run has logged there" in printed
+    assert (code, called) == (1, [])
+    assert "another run has logged there" in printed and not (tmp_path / "run").exists()

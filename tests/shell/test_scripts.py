@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rft.record.flags import flag
+
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 SCRIPTS = sorted([ROOT / ".ci/run", *ROOT.glob("*.sh"), *ROOT.glob("[a-z]*/**/*.sh")])
@@ -90,7 +92,7 @@ def test_dry_run_is_golden(launcher, tmp_path):
     """After a change that is meant: RFT_WRITE_GOLDEN=1 python -m pytest tests/shell, and read the diff."""
     golden = GOLDEN / f"{launcher.stem}.txt"
     found = dry_run(launcher, tmp_path)
-    if os.environ.get("RFT_WRITE_GOLDEN"):
+    if flag("RFT_WRITE_GOLDEN"):
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(found)
     assert golden.exists(), f"no {golden}; make it: RFT_WRITE_GOLDEN=1 .venv/bin/python -m pytest tests/shell -k golden"

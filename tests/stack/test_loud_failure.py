@@ -65,11 +65,13 @@ def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_
     assert stop_of(run_dir)["rule"] == "launcher_killed" and list((run_dir / "ray_logs").glob("gcs_server*"))
 
     trained = [record["global_step"] for record in read_jsonl(run_dir / TRAINING_FILE)]
-    launcher = launch(run_dir, output, "--load_checkpoint")
-    try:
-        assert launcher.wait(timeout=900) == 0, output.read_text()[-4000:]
-    finally:
-        end(launcher)
+    for said in (f"resuming {run_dir} from {run_dir}/checkpoints/_actor/global_step", f"{run_dir} is finished"):
+        launcher = background(["bash", "launch/resume.sh", str(run_dir)], output)
+        try:
+            assert launcher.wait(timeout=900) == 0, output.read_text()[-4000:]
+        finally:
+            end(launcher)
+        assert output.read_text().startswith(said)
     steps = [record["global_step"] for record in read_jsonl(run_dir / TRAINING_FILE)]
     assert 1 <= len(trained) < 4 and steps == [1, 2, 3, 4]
     manifest, former = (json.loads((run_dir / name).read_text()) for name in ("run.json", "run_3.json"))
@@ -122,12 +124,15 @@ def stop_of(run_dir: Path) -> dict:
 
 
 def launch(run_dir: Path, output: Path, *options: str) -> subprocess.Popen:
-    """The tiny launcher in the background, with what a resume needs."""
-    of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "DRY_RUN")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)}
-    environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": "cpu", "RESUMABLE": "1"}
+    """The tiny launcher in the background."""
+    return background([*LAUNCH, *options], output, RUN_DIR=str(run_dir), SEED="0", RFT_STACK="cpu")
+
+
+def background(command: list[str], output: Path, **variables: str) -> subprocess.Popen:
+    of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "DRY_RUN", "RUN_DIR")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)} | variables
     with output.open("wb") as out:
-        return subprocess.Popen([*LAUNCH, *options], cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
 
 
 def end(launcher: subprocess.Popen) -> None:

@@ -14,6 +14,7 @@ from preflight_options import TINY
 from rft import options
 from rft.options import command, recorded
 from rft.record import disk
+from rft.record.flags import flag
 from rft.runs.diagnose import written_places
 from rft.runs.monitor.progress import total_steps
 from rft.runs.monitor.state import run_options
@@ -193,7 +194,7 @@ def test_the_copy_of_the_trainers_options_is_true():
     found = command.statements(command.installed_source())
     assert len(found) > 100
     copy = "\n".join(map(without_help, found)) + "\n"
-    if os.environ.get("RFT_WRITE_GOLDEN"):
+    if flag("RFT_WRITE_GOLDEN"):
         command.COPY.write_text(copy)
     assert command.COPY.read_text() == copy
 

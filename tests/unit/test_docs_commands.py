@@ -201,8 +201,8 @@ def test_launchers_take_the_options_shown(tmp_path):
 def test_launchers_read_the_variables_shown():
     text = "".join(path.read_text() for path in (ROOT / "launch").rglob("*") if path.suffix in (".sh", ".env"))
     shown = {variable.partition("=")[0] for _, command in launches() for variable in command.variables}
-    assert shown >= {"RUN_DIR", "RESUMABLE", "DRY_RUN"}
-    assert [name for name in sorted(shown) if not re.search(rf"\$\{{?{name}\b", text)] == []
+    assert shown >= {"RUN_DIR", "DRY_RUN"}
+    assert [name for name in sorted(shown) if not re.search(rf"(\$\{{?|\bflag ){name}\b", text)] == []
 
 
 def test_spare_knows_its_commands():
