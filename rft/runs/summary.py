@@ -23,6 +23,7 @@ from rft.record.eval_names import shares_of_correct
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, read_jsonl, samples_dir, series
 from rft.record.step_phases import shares
+from rft.runs import best
 
 MEDIANS = ("sync_seconds", "tokens_per_second_step", "model_flops_utilization")
 
@@ -67,6 +68,7 @@ def summarize_run(run_dir: Path, before: dict, after: dict) -> dict:
         "after": {key: value for key, value in after.items() if key != "records"},
         "gain": after["versus"]["difference"],
         "loop": agreement,
+        "best": best.comparison(run_dir),
         "steps": len(training),
         **{f"{name}_median": medians.get(name) for name in MEDIANS},
         "step_shares": shares(training),
@@ -129,6 +131,8 @@ def print_rest(run_dir: Path, result: dict) -> None:
         console.print(f"in the loop and post hoc: {found}", markup=False, soft_wrap=True)
         for difference in differences:
             console.print(f"  {difference}", markup=False, soft_wrap=True)
+    for line in best.lines(result["best"]):
+        console.print(line, markup=False, soft_wrap=True)
     console.print("seconds: " + ", ".join(f"{phase} {seconds:.0f}" for phase, seconds in result["seconds"].items()))
     if parts := result["step_shares"]:
         console.print("a step: " + ", ".join(f"{share:.0%} {phase}" for phase, share in parts.items()))

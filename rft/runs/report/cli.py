@@ -16,6 +16,7 @@ from pathlib import Path
 from rft.evals.page import environment
 from rft.record.eval_names import problems_metric
 from rft.record.files import replace_text
+from rft.runs import best
 from rft.runs.report import charts, comparisons, config, costs, samples
 from rft.runs.report.data import Run, dicts, load, number
 
@@ -145,6 +146,7 @@ def head(run: Run) -> dict:
     return {
         "status": status,
         "best": {name: config.shortened(str(value), run) for name, value in run.best.items()},
+        "best_measured": best.lines(run.result.get("best")),
         "started": started,
         "stopped": bool(stopped),
         "finished": bool(run.result),
