@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from rft import shards
 from rft.checkpoint_check import require_gpt_oss
 from rft.options.remote_code import require_own_code, trusted
 from rft.record.digest import tree_digest
 from rft.serving.adapters import base_model_of, is_adapter, read_adapter
-from rft.shards import read_tensors
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MERGE_RECORD = "merged_from.json"  # written by rft.evals.merge beside the weights
@@ -98,7 +98,7 @@ def content(path: Path) -> str:
 @cache
 def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
     """Name and shape of every stored weight, from the files' heads. Raises ValueError for a file that is cut."""
-    return {name: tensor.shape for name, tensor in read_tensors(checkpoint).items()}
+    return {name: tensor.shape for name, tensor in shards.read_tensors(checkpoint).items()}
 
 
 def adapter_digest(path: Path) -> str:

@@ -14,7 +14,8 @@ STUB = f"""#!/bin/bash
 [[ $1 != -c ]] || exit 0  # whether it runs
 [[ $3 != rft.options.command ]] || exec {sys.executable} "$@"
 echo "${{*:2}}" >>"$CALLS"
-case $2 in openrlhf*) exit "$TRAINING" ;; rft.runs.preflight) exit "$PREFLIGHT_STATUS" ;; rft.runs.best) printf %s "$BEST" ;; esac
+case $2 in openrlhf*) exit "$TRAINING" ;; rft.runs.preflight) exit "$PREFLIGHT_STATUS" ;; esac
+[[ $2 != rft.runs.best ]] || printf %s "$BEST"
 case "$*" in *after=*) exit "$AFTER" ;; *runs.summary*) exit "$SUMMARY" ;; esac
 """
 PIPELINE = """
