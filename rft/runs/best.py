@@ -104,17 +104,25 @@ def comparison(run: Path) -> dict | None:
     if best is None or best.adapter is None or not file.is_file():
         return None
     chosen, rows, results = loop_problems(run), [], read_results([file])
-    measured = (results[0].get("weights") or {}).get("adapter")
-    if measured:
+    digest = (results[0].get("weights") or {}).get("adapter")
+    if digest:
         from rft.evals.models import adapter_digest  # torch: seconds, for those who have measured
 
-        if measured != adapter_digest(best.adapter):
+        if digest != adapter_digest(best.adapter):
             return None  # of an earlier best: the run was resumed since
     for result in results:
         last = [r for r in read_results([run / "evals" / "after.json"]) if same_problems(r, result)]
         if last:
             rows.append(row(last[0], result, *left_over(run, result, chosen)))
     return {"step": best.step, "metric": best.metric, "value": best.value, "evaluations": rows}
+
+
+def measured(run: Path) -> dict | None:
+    """`comparison`, or where it cannot be made a `note` that says why: no reason to leave out the rest of a report."""
+    try:
+        return comparison(run)
+    except (ValueError, OSError) as error:
+        return {"note": f"the best adapter in the loop is not compared: {error}"}
 
 
 def same_problems(one: dict, other: dict) -> bool:
@@ -171,12 +179,18 @@ def texts_of(run: Path, result: dict) -> dict[str, str]:
     return {}
 
 
-def lines(found: dict | None) -> list[str]:
-    """What `comparison` found, one text a dataset: the value with its interval, the comparison, and the remark."""
+def lines(found: object) -> list[str]:
+    """What `measured` found, one text a dataset: the value with its interval, the comparison, and the remark."""
+    if not isinstance(found, dict):
+        return []
     return [
-        f"best in the loop, step {found['step']}: {one['mode']} on {one['dataset']} {one['value']:.3f} "
-        f"({one['interval95'][0]:.3f}-{one['interval95'][1]:.3f}), n = {one['n']}; {one['remark']}. {one['sentence']}"
-        for one in (found or {}).get("evaluations", [])
+        *([found["note"]] if "note" in found else []),
+        *(
+            f"best in the loop, step {found['step']}: {one['mode']} on {one['dataset']} {one['value']:.3f} "
+            f"({one['interval95'][0]:.3f}-{one['interval95'][1]:.3f}), n = {one['n']}; {one['remark']}. "
+            f"{one['sentence']}"
+            for one in found.get("evaluations", [])
+        ),
     ]
 
 

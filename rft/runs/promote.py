@@ -25,7 +25,7 @@ def main() -> int:
     run = parser.parse_args().run_dir
     try:
         message = promote(run)
-        measured = best.lines(best.comparison(run))
+        measured = best.lines(best.measured(run))
     except (ValueError, OSError) as error:
         print(f"promote: {error}", file=sys.stderr)
         return 2

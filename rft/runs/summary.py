@@ -68,7 +68,7 @@ def summarize_run(run_dir: Path, before: dict, after: dict) -> dict:
         "after": {key: value for key, value in after.items() if key != "records"},
         "gain": after["versus"]["difference"],
         "loop": agreement,
-        "best": best.comparison(run_dir),
+        "best": best.measured(run_dir),
         "steps": len(training),
         **{f"{name}_median": medians.get(name) for name in MEDIANS},
         "step_shares": shares(training),

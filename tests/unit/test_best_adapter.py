@@ -140,6 +140,15 @@ def test_where_nothing_is_left_or_known_it_says_that_the_number_is_optimistic(ru
     assert best.comparison(run) is None and best.lines(None) == []
 
 
+def test_what_cannot_be_compared_is_a_note_and_the_rest_is_reported(run):
+    (run / "evals" / "best.json").write_text("[")
+    (line,) = best.lines(best.measured(run))
+    assert "is not compared" in line and f"{run}/evals/best.json: not JSON" in line
+    (run / "checkpoints" / "best_step12_hf" / best.TENSORS).unlink()
+    assert "found no adapter_model.safetensors" in best.lines(best.measured(run))[0]
+    assert best.lines("nonsense") == best.lines({}) == []
+
+
 def test_an_evaluation_of_an_earlier_best_does_not_count(run):
     file = run / "evals" / "best.json"
     (result,) = json.loads(file.read_text())
