@@ -15,6 +15,7 @@ from rft.options.command import MODULE
 from rft.problems import problem_row
 from rft.record.digest import tree_digest
 from rft.runs import best, promote
+from rft.runs.attempt import entry
 from rft.runs.report import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,6 +155,11 @@ def test_an_evaluation_of_an_earlier_best_does_not_count(run):
     (result,) = json.loads(file.read_text())
     file.write_text(json.dumps([result | {"weights": {"base": "b", "adapter": "of another one"}}]))
     assert best.comparison(run) is None
+
+
+def test_the_entry_of_an_attempt_shows_it(run):
+    named, line = entry.best_checkpoint(run)
+    assert "step 12" in named and "n = 40; on the 40 of 60 problems that it was not chosen on" in line
 
 
 def test_the_report_shows_it(tmp_path):
