@@ -44,6 +44,8 @@ ACTORS = {"resident": "--zero_stage 2", "eager": f"--zero_stage 3 --attn_impleme
 PLACES = {"120b": "--vllm_gpu_memory_utilization 0.85"}
 SHARED = "--colocate_all_models --vllm_gpu_memory_utilization 0.3"
 POLL_SECONDS = 0.5
+LEARNING = 8  # steps from which on the page shows each
+CURVE = ("global_step", "reward", "group_reward_std", "sync_output_kept_share", "grad_norm", "entropy_loss")
 MEASURED = ("time_", "tokens_", "tflops_", "model_flops_", "memory_", "sync_", "mismatch_")  # metrics of the page
 
 
@@ -166,6 +168,9 @@ def body(record: dict) -> str:
         f"ended {loop.get('ended', 'not yet')}: {settings}",
         report.markdown(("metric", "first step", f"median of the {len(steps) - 1} after it"), rows),
     ]
+    if len(steps) >= LEARNING:
+        curve = [[step.get(name) for name in CURVE] for step in steps]
+        tables.append(report.markdown([f"`{name}`" for name in CURVE], curve))
     return "\n\n".join(tables + ([report.markdown(("process", "peak GiB"), memory)] if memory else []))
 
 

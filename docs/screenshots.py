@@ -14,8 +14,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
+from rft.runs.find import find_run
 from rft.runs.monitor.page import page
-from rft.runs.monitor.state import find_run, read_state
+from rft.runs.monitor.state import read_state
 
 WIDTH = 80
 

@@ -14,8 +14,10 @@ import triton.language as tl
 from torch.autograd.function import once_differentiable
 
 from rft.actor.device import on_triton
+from rft.actor.products import wide_product
+from rft.record.activations import LOGIT_ROWS
 
-ROWS = 1024  # of a chunk; at 201,088 tokens 0.82 GB of float32 logits, and half of that for the gradient in bf16
+ROWS = LOGIT_ROWS
 ENTROPIES = ("none", "metric", "gradient")
 BLOCK = 2048  # logits that a program of the kernels reads at once
 LOWEST = -1e30  # below every logit, and finite, so that no difference of two is NaN
@@ -103,14 +105,6 @@ def _score(hidden, weight, labels, temperature, float32_logits, scored, entropie
         del rows  # before the other gradient takes its place
     if unit is not None:
         unit.copy_(wide_product(gradient(logits, labels, lse, entropy, temperature, weight.dtype, False), weight))
-
-
-def wide_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """`a @ b` of matrices of one dtype, summed and kept in float32 (float64 of float64 ones)."""
-    if a.is_cuda and a.dtype.itemsize == 2:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    wide = torch.promote_types(a.dtype, torch.float32)
-    return a.to(wide) @ b.to(wide)  # the CPU has no such kernel; its models are tiny
 
 
 def reference_statistics(

@@ -7,16 +7,17 @@ arithmetic.
 
 import torch
 from torch.nn import functional
-from transformers import GptOssConfig, GptOssForCausalLM
+from transformers import GptOssForCausalLM
 from transformers.models.gpt_oss import modeling_gpt_oss as gpt_oss
 
 from rft.actor.attention import sink_attention
 from rft.actor.experts import ResidentExperts
-from rft.actor.log_probs import ROWS, log_probs
+from rft.actor.log_probs import log_probs
 from rft.actor.norm import add_rms_norm, rms_norm
 from rft.actor.packed import Packed
 from rft.actor.qkv import exact_operands, rotated_qkv
 from rft.actor.rotary import rotate
+from rft.record.activations import backward_bytes, first_product_bytes, kept_bytes, log_prob_bytes
 
 REDUCE_BUCKET = 10**9  # bytes that DeepSpeed takes in a backward pass under ZeRO 1 and 2: 5e8 elements of bf16
 USABLE = 0.95  # of the free memory; the rest is lost between blocks of other sizes
@@ -149,30 +150,8 @@ def keeps_first_products(model: ResidentGptOss, tokens: int) -> bool:
     device = model.lm_head.weight.device
     if device.type != "cuda":
         return True
-    need = first_product_bytes(config, tokens) + activation_bytes(config, tokens) + head_bytes(config, tokens)
+    sizes = config.to_dict()
+    a_token = config.num_hidden_layers * (first_product_bytes(sizes) + kept_bytes(sizes)) + backward_bytes(sizes)
+    need = tokens * a_token + log_prob_bytes(sizes, tokens)
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return need + REDUCE_BUCKET < USABLE * (torch.cuda.mem_get_info(device)[0] + unused)
-
-
-def first_product_bytes(config: GptOssConfig, tokens: int) -> int:
-    """Bytes of the experts' first products of all layers, bf16 (tokens x experts a token, 2 x intermediate)."""
-    return config.num_hidden_layers * tokens * config.num_experts_per_tok * 2 * config.intermediate_size * 2
-
-
-def head_bytes(config: GptOssConfig, tokens: int) -> int:
-    """Bytes of a chunk of logits with its gradient, and of the gradients of all log-probabilities in float32."""
-    return ROWS * config.vocab_size * (4 + 2) + 4 * tokens * config.hidden_size
-
-
-def activation_bytes(config: GptOssConfig, tokens: int) -> int:
-    """Bytes of everything else that a forward pass keeps, and of the backward pass of one layer's experts.
-
-    A layer keeps, in bf16: its input and the sum behind the attention, both normed (4 x hidden), q, k, v and the
-    attention's output. The experts' backward pass holds rows for every chosen expert: at most a gradient of the first
-    product and of what comes before or behind it (3 x intermediate + hidden).
-    """
-    hidden, inner, chosen = config.hidden_size, config.intermediate_size, config.num_experts_per_tok
-    attention = (2 * config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
-    layer = 2 * (4 * hidden + attention)
-    working = 2 * chosen * (3 * inner + hidden)
-    return tokens * (config.num_hidden_layers * layer + working)

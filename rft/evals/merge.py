@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from rft.evals import probe
 from rft.evals.models import MERGE_RECORD, Model, adapter_digest, adapter_room, content
 from rft.evals.prompts import load_tokenizer, render, require_short
+from rft.hooks.saved_adapter import read_adapter
 from rft.problems import read_problems
-from rft.serving.adapters import read_adapter
 
 if TYPE_CHECKING:
     from rft.evals.run import Settings

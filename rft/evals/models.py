@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from rft import shards
 from rft.checkpoint_check import require_gpt_oss
+from rft.hooks.saved_adapter import base_model_of, is_adapter, read_adapter
 from rft.options.remote_code import require_own_code, trusted
 from rft.record.digest import tree_digest
-from rft.serving.adapters import base_model_of, is_adapter, read_adapter
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MERGE_RECORD = "merged_from.json"  # written by rft.evals.merge beside the weights

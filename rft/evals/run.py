@@ -14,10 +14,10 @@ from rft.evals.models import Model, adapter_digest, adapter_room, content
 from rft.evals.prompts import Prompt, load_tokenizer, render, require_short
 from rft.evals.scores import MODES, record, summarize
 from rft.hooks.cpu_linear import SWITCH
+from rft.hooks.saved_adapter import is_adapter
 from rft.problems import read_problems
 from rft.record.digest import tree_digest
 from rft.record.versions import installed_versions
-from rft.serving.adapters import is_adapter
 
 RFT = Path(overlay.__file__).resolve().parents[1]
 # The modules of ours that decide a sample, besides weights, prompt and sampling parameters: a change to one voids what
@@ -25,8 +25,8 @@ RFT = Path(overlay.__file__).resolve().parents[1]
 SAMPLING_CODE = (
     "rft.evals.sampling",
     "rft.evals.server",
-    "rft.serving.adapters",
     "rft.serving.engine",
+    "rft.actor.products",
     "rft.hooks.adapter_memory",
     "rft.hooks.cpu_generators",
     "rft.hooks.cpu_linear",
@@ -38,6 +38,7 @@ SAMPLING_CODE = (
     "rft.hooks.lora_worker",
     "rft.hooks.mxfp4",
     "rft.hooks.rollout_seeds",
+    "rft.hooks.saved_adapter",
     "rft.hooks.wide_linear",
     "rft.mxfp4_codec",
     "rft.options.remote_code",

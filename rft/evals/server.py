@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rft.evals import probe
 from rft.evals.models import Model, adapter_digest
-from rft.serving.adapters import is_adapter, read_adapter
+from rft.hooks.saved_adapter import is_adapter, read_adapter
 
 
 class Server:

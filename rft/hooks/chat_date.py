@@ -27,3 +27,8 @@ def dated() -> dict:
     except ValueError:
         raise ValueError(f"found CHAT_DATE={text}; wanted YYYY-MM-DD, or today; unset CHAT_DATE") from None
     return {"strftime_now": day.strftime}
+
+
+def fixed() -> str | None:
+    """$CHAT_DATE where it names a day, for a server's chat endpoint; None where it is unset or `today`."""
+    return dated()["strftime_now"]("%Y-%m-%d") if os.environ.get("CHAT_DATE", "today") not in ("", "today") else None

@@ -13,17 +13,18 @@ if TYPE_CHECKING:
 KEY = "rft"
 
 
-def build(head_dtype: str, rank: int = 0, modules: list[str] | None = None) -> dict:
+def build(head_dtype: str, rank: int = 0, modules: list[str] | None = None, adapter: str | None = None) -> dict:
     """An `additional_config` for vLLM.
 
     Args:
         head_dtype: `float32` or `model`, see `rft.hooks.float32_head`.
         rank: largest LoRA rank to make room for, see `rft.hooks.lora_exact_engine`; 0: adapters are merged.
         modules: the adapted layers' names as PEFT has them.
+        adapter: directory of a saved adapter to serve from the start, where no trainer will sync one.
     """
     # PEFT matches the end of a layer's name, as in self_attn.q_proj; in the engine the last part decides.
     lora = {"rank": rank, "modules": sorted({name.rpartition(".")[2] for name in modules})} if rank else None
-    return {KEY: {"head_dtype": head_dtype, "lora": lora}}
+    return {KEY: {"head_dtype": head_dtype, "lora": lora} | ({"adapter": adapter} if adapter else {})}
 
 
 def of_run(args: Namespace) -> dict:
@@ -37,7 +38,7 @@ def prepare(model: "Module", vllm_config: "VllmConfig") -> None:
     """Do to a model that vLLM has just loaded what the options ask for; without options of ours, nothing.
 
     Raises:
-        ValueError: the model's layers do not allow it.
+        ValueError: the model's layers do not allow it, or the adapter does not fit them.
     """
     options = (vllm_config.additional_config or {}).get(KEY)
     if not options:
@@ -50,3 +51,9 @@ def prepare(model: "Module", vllm_config: "VllmConfig") -> None:
         from rft.hooks import float32_head
 
         float32_head.in_engine(model)
+    if options.get("adapter"):
+        from rft.hooks import lora_worker
+        from rft.hooks.saved_adapter import read_adapter
+
+        manifest, buffer = read_adapter(options["adapter"])
+        lora_worker.serve_from_the_start(model, manifest, buffer)

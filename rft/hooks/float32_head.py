@@ -7,28 +7,22 @@ ones on each side. The operands stay bf16; what is kept is what the kernel has s
 
 import torch
 
+from rft.actor.products import wide_product
 from rft.hooks import cpu_linear
 
 
-def float32_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """`x @ weight.T` of 2-byte matrices (rows, in), summed and kept in float32."""
-    if x.is_cuda and x.dtype != torch.float32:
-        return torch.mm(x, weight.T, out_dtype=torch.float32)
-    return x.float() @ weight.T.float()  # the CPU has no such kernel; its models are tiny
-
-
 def engine_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """`float32_product`; on a CPU with `cpu_linear.SWITCH` exact sums rounded once: no row depends on the batch."""
+    """`x @ weight.T` in float32; on a CPU with `cpu_linear.SWITCH` exact sums, rounded once: each row by itself."""
     if not x.is_cuda and cpu_linear.rows_alone():
         return cpu_linear.in_float64(x.float(), weight.float())
-    return float32_product(x, weight)
+    return wide_product(x, weight.T)
 
 
 class _Float32Logits(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight):
         ctx.save_for_backward(x, weight)
-        return float32_product(x, weight)
+        return wide_product(x, weight.T)
 
     @staticmethod
     def backward(ctx, grad):

@@ -5,6 +5,7 @@ Where the engine was started with room for it, A and B are copied beside the wei
 """
 
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -121,6 +122,15 @@ def apply_lora(worker: "WorkerBase", manifest: dict, payload: bytes | dict) -> d
         "changed_share": changed,
         "seconds": {phase: b - a for phase, a, b in zip(phases, marks, marks[1:], strict=False)},
     }
+
+
+def serve_from_the_start(model: torch.nn.Module, manifest: dict, buffer: torch.Tensor) -> dict:
+    """`apply_lora` to a model that its worker has just loaded, before graphs are captured; the receipt.
+
+    A later sync to the same engine is refused nothing: what it needs to know of the layers it finds again.
+    """
+    loaded = SimpleNamespace(model_runner=SimpleNamespace(get_model=lambda: model))
+    return apply_lora(loaded, manifest, buffer.view(torch.uint8).numpy().tobytes())
 
 
 def _digest(worker, targets: list[Target], held: tuple[torch.Tensor, ...]) -> str:

@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from rft.hooks.float32_head import float32_product
+from rft.actor.products import wide_product
 
 # Up to here the float32 sums stay in the GPU's L2 cache. Calculated; benchmarks/exact_linear.py measures it.
 FEW_ROWS = 1024
@@ -46,7 +46,7 @@ def _finish(
 
 def _sums(x: torch.Tensor, wide: torch.Tensor, width: int) -> torch.Tensor:
     """`x [W; A']ᵀ`, (rows, out + width) in float32."""
-    return float32_product(x, wide[:, : wide.shape[1] - width])
+    return wide_product(x, wide[:, : wide.shape[1] - width].T)
 
 
 def few_rows(x: torch.Tensor, wide: torch.Tensor, width: int, bias: torch.Tensor | None) -> torch.Tensor:

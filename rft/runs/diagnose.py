@@ -2,42 +2,51 @@
 
     .venv/bin/python -m rft.runs.diagnose RUN [--json]
 
-RUN is the directory of a run that is finished or still trains; docs/diagnosis.md lists the rules. Exit status: 0
-healthy, 1 findings, 2 no run to diagnose.
+RUN is the directory of a run that is finished or still trains, or a folder of runs, of which the newest is taken;
+docs/diagnosis.md lists the rules. Exit status: 0 healthy, 1 findings, 2 not judged: no run, or the program
+failed.
 """
 
 import argparse
 import json
 import sys
+import traceback
 from pathlib import Path
 
 from rft.options.command import given
 from rft.record import disk
 from rft.record.names import DECISIONS_FILE, EVAL_FILE, TRAINING_FILE
-from rft.record.readers import metrics_dir, read_jsonl
+from rft.record.readers import metrics_dir
 from rft.rules.judge import RULES, findings, judge
 from rft.rules.verdict import Verdict
+from rft.runs.ending import ending
+from rft.runs.find import chosen_run
 from rft.runs.memory import marked_processes
+from rft.runs.report.data import read_lines
 
+FINDINGS, CANNOT_JUDGE = 1, 2  # exit statuses
 STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 NO_STEPS = "train it first, or pass the directory that holds the file (METRICS_LOG_DIR)"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="run directory")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's directory, or a folder of runs")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args()
     try:
-        document = diagnose(args.run)
+        document = diagnose(chosen_run(args.run))
+        if args.json:
+            print(json.dumps(document, indent=1))
+        else:
+            print_report(document)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    if args.json:
-        print(json.dumps(document, indent=1))
-    else:
-        print_report(document)
-    return 1 if document["findings"] else 0
+        return CANNOT_JUDGE
+    except Exception:  # Python would end with 1, which says that the run has findings
+        traceback.print_exc()
+        return CANNOT_JUDGE
+    return FINDINGS if document["findings"] else 0
 
 
 def diagnose(run: Path) -> dict:
@@ -46,18 +55,21 @@ def diagnose(run: Path) -> dict:
     Returns:
         `run`; `steps`, the number trained, and `last_step`; `verdicts`, one dict a rule (`rule`, `level`, `reason`,
         `numbers`, `change`); `findings`, the rules that are not ok, the worst first; `not_judged`, the rules whose
-        numbers the run does not have; `stopped` as in run.json; `best` as in best.json; `decisions` of early stopping.
+        numbers the run does not have; `stopped` as in run.json; `best` as in best.json; `decisions` of early stopping;
+        `notes`, one text for each file with lines that could not be read and are left out.
 
     Raises:
-        ValueError: the directory holds no step of a training, or a complete line of its files is no JSON.
+        ValueError: the directory holds no step of a training, or another file of it is no JSON.
     """
-    place = metrics_dir(run)
-    training = read_jsonl(place / TRAINING_FILE)
+    place, notes = metrics_dir(run), []
+    training = read_lines(place / TRAINING_FILE, notes.append, by_step=True)
+    evaluations = read_lines(place / EVAL_FILE, notes.append, by_step=True)
     if not training:
-        raise ValueError(f"{run}: found no step in {TRAINING_FILE}, wanted one; {NO_STEPS}")
+        found = "; ".join([f"found no step in {TRAINING_FILE}", *notes])
+        raise ValueError(f"{run}: {found}; wanted one; {NO_STEPS}")
     manifest = read_object(run / "run.json")
     facts = {"disk": written_places(run, manifest)} if lives(run) else {}
-    verdicts = judge(training, read_jsonl(place / EVAL_FILE), facts)
+    verdicts = judge(training, evaluations, facts)
     return {
         "run": str(run),
         "steps": len(training),
@@ -67,7 +79,8 @@ def diagnose(run: Path) -> dict:
         "not_judged": [name for name in RULES if name not in {verdict.rule for verdict in verdicts}],
         "stopped": manifest.get("stopped"),
         "best": read_object(run / "best.json") or None,
-        "decisions": read_jsonl(place / DECISIONS_FILE),
+        "decisions": read_lines(place / DECISIONS_FILE, notes.append),
+        "notes": notes,
     }
 
 
@@ -106,9 +119,10 @@ def print_report(document: dict) -> None:
     console = wide_console()
     verdicts = {verdict["rule"]: verdict for verdict in document["verdicts"]}
     console.print(f"{escape(document['run'])}: {document['steps']} steps, the last is {document['last_step']}")
+    for note in document["notes"]:
+        console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True)
     if stopped := document["stopped"]:
-        reason = escape(stopped["reason"])
-        console.print(f"[bold]stopped by rule {stopped['rule']} at step {stopped['global_step']}[/bold]: {reason}")
+        console.print(f"[bold]{escape(ending(stopped)[1])}[/bold]: {escape(str(stopped.get('reason')))}")
     if best := document["best"]:
         where = best["checkpoint"] or ("the base model" if best["global_step"] == 0 else "not kept")
         console.print(

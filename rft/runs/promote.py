@@ -1,10 +1,10 @@
 """Take the adapter that was best in a run's loop instead of its last one.
 
-    .venv/bin/python -m rft.runs.promote RUN_DIR
+    .venv/bin/python -m rft.runs.promote RUN
 
-Copies it to RUN_DIR/adapter_best_step<N>, since a resumed run may remove its checkpoint, and lets the link
-RUN_DIR/promoted name it: every command that takes RUN_DIR/adapter takes RUN_DIR/promoted. Where the last adapter is the
-best, the link names that. RUN_DIR/adapter is never touched; again does no harm. Exit status 2: nothing can be promoted.
+Copies it to RUN/adapter_best_step<N>, since a resumed run may remove its checkpoint, and lets the link
+RUN/promoted name it: every command that takes RUN/adapter takes RUN/promoted. Where the last adapter is the
+best, the link names that. RUN/adapter is never touched; again does no harm. Exit status 2: nothing can be promoted.
 """
 
 import argparse
@@ -15,15 +15,17 @@ from pathlib import Path
 
 from rft.record.digest import tree_digest
 from rft.runs import best
+from rft.runs.find import chosen_run
 
 LINK = "promoted"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run_dir", type=Path)
-    run = parser.parse_args().run_dir
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's directory, or a folder of runs")
+    args = parser.parse_args()
     try:
+        run = chosen_run(args.run)
         message = promote(run)
         measured = best.lines(best.measured(run))
     except (ValueError, OSError) as error:

@@ -1,14 +1,16 @@
 """After a run: the before/after tables, `result.json`, `evals.html`, and a figure of reward and accuracy over steps.
 
-    .venv/bin/python -m rft.runs.summary RUN_DIR
+    .venv/bin/python -m rft.runs.summary RUN
 
-Reads from the run directory: evals/before.json and evals/after.json (`eval/eval_posthoc.py`), training_metrics.jsonl,
+RUN is a run's directory, or a folder of runs, of which the newest is taken. Exit status 2: bad input, with one message.
+Reads from the run's directory: evals/before.json and evals/after.json (`eval/eval_posthoc.py`), training_metrics.jsonl,
 eval_metrics.jsonl, the last eval_samples_step<N>.jsonl, phases.jsonl, memory.json.
 """
 
 import argparse
 import json
 import statistics
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -20,28 +22,47 @@ from rft.evals.regression import compare_files
 from rft.evals.results import read_results
 from rft.evals.table import print_results, wide_console
 from rft.record.eval_names import shares_of_correct
+from rft.record.files import replace_json, replace_text
 from rft.record.names import EVAL_FILE, TRAINING_FILE
-from rft.record.readers import metrics_dir, read_jsonl, samples_dir, series
+from rft.record.readers import metrics_dir, samples_dir, series
 from rft.record.step_phases import shares
 from rft.runs import best
+from rft.runs.find import chosen_run
+from rft.runs.report.data import read_lines
 
 MEDIANS = ("sync_seconds", "tokens_per_second_step", "model_flops_utilization")
 
 matplotlib.use("Agg")
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run_dir", type=Path)
-    run_dir = parser.parse_args().run_dir
-    evaluations = compared(run_dir)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's directory, or a folder of runs")
+    args = parser.parse_args()
+    try:
+        summarize(chosen_run(args.run))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def summarize(run_dir: Path) -> None:
+    """Write the files, and print the tables. Raises ValueError or OSError where something is missing or broken."""
+    evaluations, notes = compared(run_dir), []
+    training, loop = (
+        read_lines(metrics_dir(run_dir) / name, notes.append, by_step=True) for name in (TRAINING_FILE, EVAL_FILE)
+    )
     # Of several datasets the first decides.
-    result = summarize_run(run_dir, evaluations[0], next(result for result in evaluations if "versus" in result))
-    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-    (run_dir / "evals.html").write_text(page(evaluations), encoding="utf-8")
-    draw(run_dir, result)
+    after = next(result for result in evaluations if "versus" in result)
+    result = summarize_run(run_dir, training, evaluations[0], after)
+    replace_json(run_dir / "result.json", result)
+    replace_text(run_dir / "evals.html", page(evaluations))
+    draw(run_dir, training, loop, result)
     print_results(evaluations)
     print_rest(run_dir, result)
+    for note in notes:
+        print(note)
 
 
 def compared(run_dir: Path) -> list[dict]:
@@ -51,15 +72,17 @@ def compared(run_dir: Path) -> list[dict]:
     """
     results = add_comparisons(read_results([run_dir / "evals" / f"{name}.json" for name in ("before", "after")]))
     if 2 * len([result for result in results if "versus" in result]) != len(results):
-        raise ValueError(f"{run_dir}/evals: wanted before.json and after.json of the same datasets and mode")
+        found = ", ".join(dict.fromkeys(f"{r['model']} on {r['dataset']} in mode {r['mode']}" for r in results))
+        wanted = "before.json and after.json of the same datasets and mode"
+        raise ValueError(f"{run_dir}/evals: found {found}; wanted {wanted}; make them with eval/eval_posthoc.py")
     return results
 
 
-def summarize_run(run_dir: Path, before: dict, after: dict) -> dict:
-    """The content of `result.json`; see `docs/running.md` for its fields."""
-    training = read_jsonl(metrics_dir(run_dir) / TRAINING_FILE)
+def summarize_run(run_dir: Path, training: list[dict], before: dict, after: dict) -> dict:
+    """The content of `result.json`; see `docs/running.md` for its fields. Raises ValueError without a step."""
     if not training:
-        raise ValueError(f"{metrics_dir(run_dir)}: found no training step in {TRAINING_FILE}")
+        place = metrics_dir(run_dir)
+        raise ValueError(f"{place}: found no training step in {TRAINING_FILE}; wanted one; train the run first")
     medians = {name: statistics.median(found) for name in MEDIANS if (found := series(training, name)[1])}
     memory = json.loads((run_dir / "memory.json").read_text()) if (run_dir / "memory.json").is_file() else {}
     agreement = agreement_with_loop(run_dir, after, training[-1]["global_step"])
@@ -72,7 +95,7 @@ def summarize_run(run_dir: Path, before: dict, after: dict) -> dict:
         "steps": len(training),
         **{f"{name}_median": medians.get(name) for name in MEDIANS},
         "step_shares": shares(training),
-        "seconds": {phase["phase"]: phase["seconds"] for phase in read_jsonl(run_dir / "phases.jsonl")},
+        "seconds": {phase["phase"]: phase["seconds"] for phase in read_lines(run_dir / "phases.jsonl", print)},
         "peak_gb": memory.get("peak_gb"),
         "tree_id": overlay.tree_ids(),
     }
@@ -97,16 +120,15 @@ def agreement_with_loop(run_dir: Path, after: dict, last_step: int) -> dict | No
     return {"problems": problems, "differences": [f"{one.problem}: {one.cause}" for one in both]}
 
 
-def draw(run_dir: Path, result: dict) -> None:
+def draw(run_dir: Path, training: list[dict], loop: list[dict], result: dict) -> None:
     """`curves.png`: sampled reward a step, greedy held-out accuracy in the loop and after the fact."""
     from matplotlib import pyplot
 
-    mode, training = result["before"]["mode"], read_jsonl(metrics_dir(run_dir) / TRAINING_FILE)
+    mode = result["before"]["mode"]
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     axes.plot(*series(training, "reward"), color="tab:blue", alpha=0.8, label="reward of sampled rollouts (train)")
-    evaluations = read_jsonl(metrics_dir(run_dir) / EVAL_FILE)
-    for name in sorted({key for record in evaluations for key in shares_of_correct(record)}):
-        axes.plot(*series(evaluations, name), "o-", color="tab:orange", label=f"{name} in the loop (held out)")
+    for name in sorted({key for record in loop for key in shares_of_correct(record)}):
+        axes.plot(*series(loop, name), "o-", color="tab:orange", label=f"{name} in the loop (held out)")
     ends = [0, training[-1]["global_step"]]
     values = [result["before"][mode], result["after"][mode]]
     errors = [
@@ -147,4 +169,4 @@ def print_rest(run_dir: Path, result: dict) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

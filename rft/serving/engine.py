@@ -8,8 +8,8 @@ import torch
 from rft.hooks import engine_options, loopback
 from rft.hooks.adapter_memory import AdapterMemory
 from rft.hooks.lora_manifest import accepted
+from rft.hooks.saved_adapter import read_adapter
 from rft.options import remote_code
-from rft.serving.adapters import read_adapter
 
 if TYPE_CHECKING:
     from vllm import LLM

@@ -15,8 +15,8 @@ from transformers import AutoTokenizer
 
 from rft.evals.prompts import digest
 from rft.hooks import rotary
+from rft.hooks.saved_adapter import base_model_of
 from rft.record.readers import read_jsonl
-from rft.serving.adapters import base_model_of
 from rft.tiny.checkpoint import load_dequantized
 
 

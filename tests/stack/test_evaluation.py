@@ -151,7 +151,7 @@ def test_full_disk_stops_with_the_samples_kept(checkpoint, dataset, tmp_path, mo
 def test_dropped_or_weakened_adapter_is_an_error(checkpoint, adapters, monkeypatch):
     """The engine gets the adapter at a third of its strength, as if some layers were lost on the way."""
     import rft.serving.engine
-    from rft.serving.adapters import read_adapter
+    from rft.hooks.saved_adapter import read_adapter
 
     def weakened(path):
         manifest, buffer = read_adapter(path)

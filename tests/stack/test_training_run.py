@@ -16,12 +16,12 @@ import torch
 from listeners import is_beyond, listening
 from safetensors.torch import load_file
 
+from rft.hooks.saved_adapter import base_model_of, read_adapter
 from rft.problems import read_problems
 from rft.record import flops
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
-from rft.serving.adapters import base_model_of, read_adapter
 from rft.serving.engine import open_engine, sync_engine
 
 pytestmark = pytest.mark.stack

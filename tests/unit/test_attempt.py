@@ -31,7 +31,8 @@ def repository(tmp_path, monkeypatch):
     """A repository with the launchers and a research log, as working directory; git sees no configuration but ours."""
     config = tmp_path / "gitconfig"
     config.write_text("[user]\n name = A Researcher\n email = researcher@example.org\n")
-    for name, value in {"GIT_CONFIG_GLOBAL": str(config), "GIT_CONFIG_NOSYSTEM": "1"}.items():
+    before_the_runs = {"GIT_COMMITTER_DATE": "2026-11-21T09:59:59+00:00"}  # which start at 10:00:00
+    for name, value in {"GIT_CONFIG_GLOBAL": str(config), "GIT_CONFIG_NOSYSTEM": "1", **before_the_runs}.items():
         monkeypatch.setenv(name, value)
     for name in ("METRICS_LOG_DIR", "SAMPLES_LOG_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -268,7 +269,7 @@ def test_a_run_that_was_stopped_and_never_evaluated(repository):
         stream.write('{"global_step": 4, "rew')  # a kill's torn tail
     assert cli.main(["finish", "7", str(run)]) == 0
     log = (repository / "research_log.md").read_text()
-    assert "Stopped early at step 3 by rule `nan`: grad_norm is not finite (exit status 10)." in log
+    assert "Stopped at step 3 by the rule nan: grad_norm is not finite (exit status 10)." in log
     assert "(1 commits after `attempt-07-start`)" in log and "3 steps trained." in log
     assert "(no paired evaluation)" in log and "**Evaluations.** None after the run." in log
 
@@ -300,6 +301,21 @@ def test_finish_refuses_what_it_cannot_read(repository, capsys, tmp_path):
     assert "after.json: not JSON" in refused(repository, capsys, "finish", "7", run)
     (run / "run.json").write_text('{"command"')
     assert "run.json: not JSON" in refused(repository, capsys, "finish", "7", run)
+
+
+def test_finish_refuses_a_run_that_began_before_its_prediction(repository, capsys):
+    cli.main(START)
+    capsys.readouterr()
+    run = make_run(repository, "20261121T100000Z", started="2026-11-21T09:59:58+00:00")
+    wanted = "found a run that began at 2026-11-21 09:59:58 UTC, before attempt-07-start (2026-11-21 09:59:59 UTC)"
+    assert wanted in refused(repository, capsys, "finish", "7", run)
+    resumed = make_run(repository, "20261121T110000Z", steps=3)
+    (resumed / "run_1.json").write_text((run / "run.json").read_text())  # its first start
+    assert wanted in refused(repository, capsys, "finish", "7", resumed)
+    (run / "run.json").write_text('{"command": []}')
+    assert "found no time in `started`" in refused(repository, capsys, "finish", "7", run)
+    (resumed / "run_1.json").unlink()
+    assert cli.main(["finish", "7", str(resumed)]) == 0
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(repository):

@@ -73,12 +73,37 @@ def test_exit_status_and_report(run):
 
 def test_bad_use_is_status_2(tmp_path):
     none = command(str(tmp_path / "absent"))
-    assert none.returncode == 2 and "found no step in training_metrics.jsonl, wanted one" in none.stderr
+    assert none.returncode == 2 and "found no directory" in none.stderr
     (tmp_path / TRAINING_FILE).write_text("nonsense\n")
     broken = command(str(tmp_path))
-    assert broken.returncode == 2 and f"{TRAINING_FILE}, line 1: not JSON" in broken.stderr
+    assert broken.returncode == 2 and "found no step" in broken.stderr and "(line 1)" in broken.stderr
     assert "Traceback" not in none.stderr + broken.stderr
-    assert command().returncode == 2
+
+
+def test_a_torn_line_inside_is_named_and_skipped(run):
+    file = run / TRAINING_FILE
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([*lines[:3], lines[3][:40] + "\n", *lines[4:]]))
+    found = command(str(run))
+    assert found.returncode == 0 and found.stdout.splitlines()[-1] == "healthy", found.stdout + found.stderr
+    assert "training_metrics.jsonl: 1 of 6 lines cannot be read (line 4); left out" in found.stdout
+    assert diagnose(run)["steps"] == 5
+
+
+def test_a_folder_of_runs_means_the_newest(run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("launcher")
+    for name in ("20260101T000000Z", "20260102T000000Z"):
+        shutil.copytree(run, folder / name)
+    found = command(str(folder), "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["run"] == str(folder / "20260102T000000Z")
+    assert found.stderr == f"the newest run of {folder}: {folder / '20260102T000000Z'}\n"
+
+
+def test_a_failure_of_the_program_is_no_finding(run):
+    (run / "best.json").write_text('{"global_step": 5}')  # of another shape
+    failed = command(str(run))
+    assert failed.returncode == 2 and "KeyError" in failed.stderr
 
 
 def test_the_disk_is_judged_while_processes_of_the_run_live(run, monkeypatch):

@@ -18,7 +18,9 @@ LAYERS = [
     ["rft.data"],
     ["rft.tiny"],
     ["rft.runs"],
-    ["benchmarks", "data", "eval", "rewards"],
+    ["rft.serve"],
+    ["rft.push"],
+    ["rft.cli", "benchmarks", "data", "eval", "rewards"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 LAZILY = {"rft.options.refusals": {"transformers"}, "rft.overlay.nodes": {"ray"}}  # within a function that needs it

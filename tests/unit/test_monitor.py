@@ -10,9 +10,10 @@ from monitor_runs import SPIKE, log, monitor, text, write_run
 
 from rft.hooks.metrics import rewind
 from rft.options.command import recorded
+from rft.runs.find import find_run
 from rft.runs.monitor.metrics import bounds, spark
 from rft.runs.monitor.progress import clock, status, total_steps
-from rft.runs.monitor.state import find_run, follow, last_spikes, read_state
+from rft.runs.monitor.state import follow, last_spikes, read_state
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +153,7 @@ def test_status_of_a_run_from_its_beginning_to_its_end(tmp_path):
     assert "trained for 1:40" in text(state) and "left" not in text(state)
     assert status(state._replace(processes=3)).word == "after training"
     manifest = {**state.manifest, "stopped": {"global_step": 9, "rule": "ood", "reason": "fell twice"}}
-    assert "stopped\n  by ood: fell twice\n" in text(state._replace(manifest=manifest))
+    assert "stopped\n  at step 9 by the rule ood: fell twice\n" in text(state._replace(manifest=manifest))
 
 
 def test_run_that_died_or_hangs_is_said_so(tmp_path):

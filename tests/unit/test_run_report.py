@@ -4,11 +4,16 @@ import html
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 from report_runs import EVIL, Parsed, lines, page_of, sample_line, training_line
 
 from rft.rules.healthy import HEALTHY
+from rft.runs.monitor.progress import Status
+from rft.runs.monitor.progress import status as progress
+from rft.runs.monitor.state import read_state
 from rft.runs.report import cli, samples
 from rft.runs.report.data import load
 
@@ -135,6 +140,26 @@ def test_stopped_run_says_which_rule_stopped_it(make_run):
     assert "path RUN/checkpoints/global_step20" in text
 
 
+@pytest.mark.parametrize(
+    ("rule", "status"),
+    [
+        ("interrupted", "interrupted at step 28: why"),
+        ("launcher_killed", "ended at step 28 because its launcher was killed: why"),
+        ("stopped_process", "ended at step 28 because a process of it stood still: why"),
+    ],
+)
+def test_a_run_that_no_rule_stopped_is_not_said_to_be_stopped_by_one(make_run, rule, status):
+    path = make_run()
+    manifest = json.loads((path / "run.json").read_text())
+    stopped = {"global_step": 28, "rule": rule, "reason": "why", "exit_status": 1}
+    (path / "run.json").write_text(json.dumps(manifest | {"stopped": stopped}))
+    assert status in Parsed(page_of(path)).text
+    diagnosed = [sys.executable, "-m", "rft.runs.diagnose", str(path)]
+    assert status in subprocess.run(diagnosed, capture_output=True, text=True, check=False).stdout
+    word, _, detail = status.partition(" ")
+    assert progress(read_state(path)) == Status(word, "bad", detail, True)
+
+
 def test_spike_bundles_count_where_the_log_lacks_them(make_run):
     path = make_run()
     (path / "spikes" / "step_29_rank_1").mkdir(parents=True)
@@ -189,8 +214,10 @@ def test_command_writes_beside_the_run_and_refuses_bad_input_with_one_message(ma
     assert cli.main([str(one), str(two)]) == 0 and (two / "comparison.html").is_file()
     assert cli.main([str(one), "--output", str(tmp_path / "new" / "x.html")]) == 0
     for arguments, message in (
-        ([str(tmp_path / "absent")], "no such directory"),
-        ([str(tmp_path)], "nothing of a run in it"),
+        ([str(tmp_path / "absent")], "found no directory"),
+        ([str(tmp_path / "new")], "found no run in"),
+        ([str(one), "--output", str(two)], "found the folder"),
+        ([str(one), "--output", str(tmp_path)], f"pass --output {tmp_path / 'report.html'}"),
         ([str(one), str(one)], "twice"),
         ([str(one), "--output", str(one / "report.html" / "x.html")], "File exists"),
     ):
@@ -198,6 +225,13 @@ def test_command_writes_beside_the_run_and_refuses_bad_input_with_one_message(ma
         assert cli.main(arguments) == 2
         errors = capsys.readouterr().err
         assert errors.startswith("report: ") and len(errors.splitlines()) == 1 and message in errors
+
+
+def test_a_folder_of_runs_means_the_newest_and_the_page_lies_beside_it(make_run, capsys):
+    old, new = make_run("20260101T000000Z"), make_run("20260102T000000Z")
+    assert cli.main([str(old.parent)]) == 0
+    assert capsys.readouterr().err == f"the newest run of {old.parent}: {new}\n"
+    assert (new / "report.html").is_file() and not (old / "report.html").exists()
 
 
 def test_places_of_one_run_are_not_taken_for_another_s(make_run, monkeypatch, tmp_path):

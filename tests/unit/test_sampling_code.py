@@ -13,6 +13,7 @@ WORKER = "openrlhf/trainer/ray/vllm_worker_wrap.py"  # runs inside the engine: i
 # What these import is not followed.
 CANNOT_CHANGE_A_SAMPLE = {
     "rft": "the version of this project",
+    "rft.actor": "a docstring",
     "rft.evals": "a docstring",
     "rft.hooks": "a docstring",
     "rft.serving": "a docstring",
@@ -20,6 +21,7 @@ CANNOT_CHANGE_A_SAMPLE = {
     "rft.evals.models": "what it finds is in the stream: digests of base and adapter, room for adapters",
     "rft.evals.probe": "compares the engine with a reference, and refuses it; gives it nothing but requests",
     "rft.serving.served": "reads back what an engine holds",
+    "rft.hooks.chat_date": "the day in prompts, which are digests in the stream",
     "rft.hooks.kept_share": "measures what a sync did, for its receipt",
     "rft.hooks.loopback": "addresses on which ranks of one machine meet",
     "rft.hooks.ray_sync": "sends a fully trained model's weights; an evaluation sends adapters",

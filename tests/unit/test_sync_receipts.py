@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from rft.hooks.adapter_files import MARKER, _move_in
 from rft.hooks.lora_manifest import accepted, buffer_from_bytes, build_manifest, layer_matrices
 from rft.hooks.lora_sync import compare_receipts, receipt_metrics
-from rft.serving.adapters import base_model_of, read_adapter
+from rft.hooks.saved_adapter import base_model_of, read_adapter
 
 LAYER = {
     "name": "model.layers.0.self_attn.q_proj.weight",

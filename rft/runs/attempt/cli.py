@@ -15,8 +15,10 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
+from rft.options.recorded import read_manifest
 from rft.runs.attempt.entry import entry
 
 LOG = "research_log.md"
@@ -86,7 +88,8 @@ def start(root: Path, number: int, slug: str, question: str, prediction: str) ->
 def finish(root: Path, number: int, run: Path, against: Path | None) -> None:
     """Insert the attempt's entry above the newest one of the log; the file is replaced in one step, or stays as it was.
 
-    Raises ValueError: no such attempt, it has an entry already, or a run directory cannot be read.
+    Raises ValueError: no such attempt, it has an entry already, the run is older than the attempt, or a run directory
+    cannot be read.
     """
     log, tag = root / LOG, f"{prefix(number)}-start"
     branch, words = recorded(root, number)
@@ -98,6 +101,7 @@ def finish(root: Path, number: int, run: Path, against: Path | None) -> None:
                 f"{LOG}, line {place + 1}: found an entry of attempt {number}; wanted one per attempt; edit it there, "
                 "or remove it to have it written again"
             )
+    require_begun_after(root, tag, run)
     text = entry(root, branch, tag, words, run, against)
     at = heads[0] if heads else len(lines)
     above = "".join(lines[:at])
@@ -124,6 +128,24 @@ def recorded(root: Path, number: int) -> tuple[str, dict[str, str]]:
             f"found no question and prediction in the message of tag {tag}; wanted one that `attempt start` made; "
             "write this attempt's entry by hand"
         ) from None
+
+
+def require_begun_after(root: Path, tag: str, run: Path) -> None:
+    """Raises ValueError where the run's first start is older than the tag: its outcome could have been known then."""
+    manifests = [read_manifest(run), *(json.loads(file.read_bytes()) for file in run.glob("run_[0-9]*.json"))]
+    try:
+        begun = min(datetime.fromisoformat(manifest["started"]).astimezone(UTC) for manifest in manifests)
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            f"{run / 'run.json'}: found no time in `started`; wanted the manifest that the launcher wrote"
+        ) from None
+    seconds = int(git(root, "for-each-ref", "--format=%(taggerdate:unix)", f"refs/tags/{tag}"))
+    tagged = datetime.fromtimestamp(seconds, UTC)
+    if begun < tagged:
+        raise ValueError(
+            f"{run}: found a run that began at {begun:%Y-%m-%d %H:%M:%S} UTC, before {tag} ({tagged:%Y-%m-%d %H:%M:%S} "
+            "UTC); wanted one that began after its prediction was on record; finish the attempt with such a run"
+        )
 
 
 def prefix(number: int) -> str:

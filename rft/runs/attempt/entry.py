@@ -18,6 +18,7 @@ from rft.record.readers import metrics_dir, read_jsonl, series
 from rft.runs import best as best_adapter
 from rft.runs.attempt.evaluations import comparison_lines, evaluation_table, evaluations, verdict_word
 from rft.runs.attempt.markdown import number, table
+from rft.runs.ending import ending
 
 ROWS = 12
 COLUMNS = {
@@ -65,10 +66,8 @@ def run_line(root: Path, tag: str, run: Path, manifest: dict) -> str:
     line += f" ({since_tag(root, tag, commit)}{', uncommitted changes' if manifest['git']['dirty'] else ''}), tree_id "
     line += ", ".join(f"{name} {id_}" for name, id_ in fingerprints.items()) + "."
     if stopped := manifest.get("stopped"):
-        line += (
-            f" Stopped early at step {stopped['global_step']} by rule `{stopped['rule']}`: "
-            f"{stopped['reason'].rstrip('.')} (exit status {stopped['exit_status']})."
-        )
+        how, reason = ending(stopped)[1].capitalize(), stopped["reason"].rstrip(".")
+        line += f" {how}: {reason} (exit status {stopped['exit_status']})."
     return line
 
 

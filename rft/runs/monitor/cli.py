@@ -4,7 +4,8 @@
 
 RUN is a run's directory or a folder of runs, of which the newest is taken. Reads only. Ctrl-C quits; the page also
 ends by itself once the run has ended. For a run that logs to other paths set METRICS_LOG_DIR and SPIKE_LOG_PATH as
-the run has them. Exit status: 0, or 2 where there is no run (any more).
+the run has them; with GPU_HOUR_PRICE, the price of one GPU for an hour, the page says what the run costs. Exit status:
+0, or 2 for bad input and where there is no run (any more).
 """
 
 import argparse
@@ -18,9 +19,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from rft.runs.find import find_run
+from rft.runs.monitor.forecast import price
 from rft.runs.monitor.page import page
 from rft.runs.monitor.progress import status
-from rft.runs.monitor.state import State, find_run, read_state
+from rft.runs.monitor.state import State, read_state
 
 ASCII_TERMINALS = ("linux", "dumb", "vt100", "vt220")  # whose fonts lack block characters
 
@@ -41,6 +44,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the terminal's own screen comes back
     console = Console(highlight=False)
     try:
+        price()  # refused at once where it is no price
         run = find_run(args.run)
         if args.once or not console.is_terminal:
             show(console, read_state(run))

@@ -9,34 +9,53 @@ from rich.table import Table
 from rich.text import Text
 
 from rft.rules.healthy import HEALTHY, is_healthy
+from rft.runs.monitor.layout import cut
 
 MARKS = {"!": "bold red", "~": "yellow", "+": "green", " ": ""}
 TIERS = {1: "signal", 2: "stability", 3: "collapse"}
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 LAST_STEPS = 10  # that far back a value out of its range still marks its metric
 LEGEND = f"! out of its range, ~ was so within {LAST_STEPS} steps, + within it, x not finite"
+VALUE, MIN_NAME = 10, 4  # columns of a value (`not finite`), and of a name at least
 GAP = 2  # between two columns of metrics
 
 
 def metric_rows(records: list[dict], width: int, plain: bool) -> list[tuple[str, Text]]:
-    """(mark, line) of each metric that the run logs, tier by tier; a tier's heading has the mark `h`."""
+    """(mark, line) of each metric that the run logs, tier by tier; a tier's heading has the mark `h`.
+
+    What has no room is left out whole: first the curve, then the range; of a name its end.
+    """
+    logged = [name for name in HEALTHY if any(name in record for record in records)]
+    longest, ranges = max(map(len, logged), default=0), max((len(bounds(name, plain)) for name in logged), default=0)
+    name_width = max(MIN_NAME, min(longest, width - len("!  ") - VALUE))
+    range_width = ranges if width >= len("!     ") + name_width + VALUE + ranges else 0
     rows = []
     for tier, title in TIERS.items():
-        names = [n for n, h in HEALTHY.items() if h.tier == tier and any(n in r for r in records)]
+        names = [name for name in logged if HEALTHY[name].tier == tier]
         if names:
-            heading = f"  tier {tier}: {title}"
-            columns = "" if rows else f"{'now':>9}  {'range':<13} over the steps"
-            rows.append(("h", Text(f"{heading:<24}{columns}"[:width], "bold")))
-        rows += [_metric(records, name, width, plain) for name in names]
+            line = Text(f"  tier {tier}: {title}", "bold")
+            if not rows and line.cell_len <= 2 + name_width:
+                line.pad_right(2 + name_width - line.cell_len)
+                line.append(f" {'now':>{VALUE}}" + (f"  {'range':<{ranges}} over the steps" if range_width else ""))
+                line.truncate(width)
+            rows.append(("h", line))
+        rows += [_metric(records, name, width, plain, name_width, range_width) for name in names]
     return rows
 
 
-def _metric(records: list[dict], name: str, width: int, plain: bool) -> tuple[str, Text]:
+def _metric(
+    records: list[dict], name: str, width: int, plain: bool, name_width: int, range_width: int
+) -> tuple[str, Text]:
     points = [record[name] for record in records if name in record]
     last, mark = points[-1], _mark(name, points[-LAST_STEPS:])
     value = "not finite" if last is None else show(last)
-    line = Text.assemble((mark, MARKS[mark]), f" {name:<21} ", (f"{value:>9}", MARKS["!"] if mark == "!" else ""), "  ")
-    line.append(f"{bounds(name, plain):<13} ", "dim")
+    shown = cut(Text(name), name_width, plain).plain
+    line = Text.assemble(
+        (mark, MARKS[mark]), f" {shown:<{name_width}} ", (f"{value:>{VALUE}}", MARKS["!"] if mark == "!" else "")
+    )
+    if not range_width:
+        return mark, line
+    line.append(f"  {bounds(name, plain):<{range_width}} ", "dim")
     return mark, line.append_text(spark(points, width - line.cell_len, name, plain))
 
 

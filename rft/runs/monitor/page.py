@@ -7,6 +7,8 @@ from pathlib import Path
 from rich.console import Group
 from rich.text import Text
 
+from rft.runs.monitor.forecast import cost_in_words, idle_in_words, left_in_words
+from rft.runs.monitor.layout import INDENT, comma_parts, cut, flow
 from rft.runs.monitor.metrics import GAP, LEGEND, MARKS, fit, metric_rows, show, side_by_side, spark
 from rft.runs.monitor.progress import clock, cost, status, step_seconds, training_seconds
 from rft.runs.monitor.state import State
@@ -15,6 +17,7 @@ from rft.stats import wilson_interval
 STYLES = {"good": "bold green", "busy": "bold cyan", "warn": "bold yellow", "bad": "bold red"}
 PROBLEMS = "_problems"  # ends the metric that counts an evaluation's problems
 TWO_COLUMNS = 150  # from this width on
+GPU_WIDTH = 38  # columns of one GPU's numbers
 FULL_DISK, LOW_DISK = 0.02, 0.1  # share of the disk that is free: red, yellow
 
 
@@ -38,32 +41,34 @@ def page(state: State, width: int, height: int | None = None, plain: bool = Fals
         rows = fit(rows, max(2, height - len(above) - len(below) - 1) * columns, columns)
     lines = [row for _, row in rows]
     body = lines if columns == 1 else [side_by_side(lines)]
-    legend = [Text(LEGEND, "dim")] if lines and height is None else []
+    legend = flow(LEGEND.split(" "), width, "dim", gap=" ") if lines and height is None else []
     texts = [*above, *body, *legend, *([Text()] if lines else []), *below]
-    for text in texts:
-        if isinstance(text, Text):
-            text.no_wrap, text.overflow = True, "crop" if plain else "ellipsis"
+    texts = [cut(text, width, plain) if isinstance(text, Text) else text for text in texts]
     return Group(*(texts if height is None or columns == 2 else texts[:height]))
 
 
 def _head(state: State, width: int, plain: bool) -> list[Text]:
     now, records = status(state), state.training.records
-    lines = [Text.assemble((clean(state.name), "bold"), "   ", (now.word, STYLES[now.style]))]
+    name = cut(Text(clean(state.name), "bold"), width, plain)
+    lines = flow([name, Text(now.word, STYLES[now.style])], width, gap="   ")
     lines += _wrapped(now.detail, width, STYLES[now.style])
     step, seconds = (records[-1]["global_step"] if records else 0), step_seconds(state)
     share = min(1.0, step / state.total_steps) if state.total_steps else None
-    words = [f"step {step:.0f} of {state.total_steps}  {share:.0%}" if state.total_steps else f"step {step:.0f}"]
+    words = [f"step {step:.0f} of {state.total_steps}", f"{share:.0%}"] if state.total_steps else [f"step {step:.0f}"]
     if seconds:
         words.append(f"{clock(seconds)} a step")
-    if seconds and state.total_steps and not now.ended and step < state.total_steps:
-        left = f"about {clock(seconds * (state.total_steps - step))} left"
-        words.append(f"{left}, evaluations apart" if state.options.eval_steps > 0 else left)
+    if not now.ended and (not state.total_steps or step < state.total_steps):
+        words += left_in_words(state)
     if share is not None and (room := min(40, width - len("  ".join(words)) - 2)) > 5:
         words.insert(0, _bar(share, room, plain))
-    lines.append(Text("  ".join(words)))
-    costs = cost(records)
-    costs = ["; ".join(costs)] if len("; ".join(costs)) <= width - 2 else costs
-    lines += [Text(f"  {line}", "dim") for part in costs for line in textwrap.wrap(part, max(10, width - 2))]
+    lines += flow(words, width)
+    costs = [*cost(records), ", ".join(idle_in_words(state)), ", ".join(cost_in_words(state, now.ended))]
+    costs = [part for part in costs if part]
+    for part in ["; ".join(costs)] if len("; ".join(costs)) <= width - INDENT else costs:
+        lines += [
+            Text(" " * INDENT, "dim").append_text(line)
+            for line in flow(comma_parts(part), width - INDENT, gap=" ", indent=0)
+        ]
     facts = []
     if state.started:
         facts.append(f"started {datetime.fromtimestamp(state.started, UTC):%Y-%m-%d %H:%M} UTC")
@@ -73,24 +78,27 @@ def _head(state: State, width: int, plain: bool) -> list[Text]:
         facts.append(f"train.log {clock(max(0, state.now - state.log_modified))} ago")
     if now.ended and (trained := training_seconds(state)):
         facts.append(f"trained for {clock(trained)}")
-    lines.append(Text(", ".join(facts) or "no run.json yet", "dim"))
+    lines += flow(comma_parts(", ".join(facts) or "no run.json yet"), width, "dim", gap=" ")
     if state.phases.records:
-        lines.append(Text(_phases(state, width), "dim"))
+        lines += flow(comma_parts(_phases(state, width)), width, "dim", gap=" ")
     if now.style == "bad" and now.word == "ended early":
-        lines += [Text(f"  {clean(line)}", "red") for line in state.log_tail if line.strip()]
+        lines += [part for line in state.log_tail if line.strip() for part in _wrapped(line, width, "red")]
     return lines
 
 
 def _wrapped(words: str, width: int, style: str, most: int = 3) -> list[Text]:
-    """Words on up to `most` lines."""
-    lines = textwrap.wrap(clean(words), max(10, width - 2), max_lines=most, placeholder=" ..")
-    return [Text("  " + line, style) for line in lines]
+    """Words on up to `most` lines, no word broken."""
+    words, room = clean(words), max(10, width - INDENT)
+    lines = textwrap.wrap(
+        words, room, max_lines=most, placeholder=" ..", break_long_words=False, break_on_hyphens=False
+    )
+    return [Text(" " * INDENT + line, style) for line in lines]
 
 
 def _phases(state: State, width: int) -> str:
     """The finished phases with their times; where they do not all fit, the last ones."""
     done = [clean(f"{p['phase']} {clock(p['seconds'])}") for p in state.phases.records]
-    while len(text := "phases done: " + ", ".join(done)) > width and len(done) > 1:
+    while len(text := "phases done: " + ", ".join(done)) > width and len(done) > 2:
         done = ["..", *done[1 + (done[0] == "..") :]]
     return text
 
@@ -119,12 +127,19 @@ def _evaluations(state: State, width: int, plain: bool) -> list[Text]:
     lines, widest = [], min(36, max((len(row[0]) for row in rows), default=0))
     for name, value, when, interval, values in rows:
         between = "{:.3f} to {:.3f}, n={}".format(*interval) if interval else ""
-        line = Text(f"  {name[:widest]:<{widest}} {value:.3f}  {when:<9} {between:<22} ")
-        lines.append(line.append_text(spark(values, width - line.cell_len, plain=plain)))
+        shown = cut(Text(name), widest, plain).plain
+        line = Text(f"  {shown:<{widest}} {value:.3f}  {when:<9} {between:<22} ")
+        if len(line.plain.rstrip()) <= width:
+            lines.append(line.append_text(spark(values, width - line.cell_len, plain=plain)))
+        else:
+            name = cut(Text(name), width - INDENT, plain).plain
+            lines += flow([" " * INDENT + name, f"{value:.3f}", when, between], width, indent=2 * INDENT)
     if state.best:
         where = Path(state.best.get("checkpoint") or "the base model").name
         value, metric = show(state.best["value"]), state.best["metric"].removeprefix("eval_")
-        lines.append(Text(f"  best: step {state.best['global_step']}, {clean(metric)} {value}, {clean(where)}"))
+        lines += flow(
+            [f"  best: step {state.best['global_step']},", f"{clean(metric)} {value},", clean(where)], width, gap=" "
+        )
     return [Text("evaluations (95% interval)", "bold"), *lines, Text()] if lines else []
 
 
@@ -151,8 +166,9 @@ def _events(state: State, width: int, most: int) -> list[Text]:
         worst = record.get("worst_tokens") or [{}]
         token = f"worst token {worst[0]['token']!r}" if isinstance(worst[0].get("token"), str) else ""
         norm = record.get("grad_norm")
-        text = f"  step {record['global_step']}  grad_norm {'not finite' if norm is None else show(norm)}  {token}"
-        lines.append(Text(f"{text}  {clean(str(record.get('bundle') or 'no bundle'))}", "yellow"))
+        norm = f"grad_norm {'not finite' if norm is None else show(norm)}"
+        parts = [f"  step {record['global_step']}", norm, token, clean(str(record.get("bundle") or "no bundle"))]
+        lines += flow(parts, width, "yellow", indent=2 * INDENT)
     if lines:
         lines.insert(0, Text("last spikes", "bold"))
     decisions = state.decisions.records[-3:]
@@ -169,13 +185,13 @@ def _machine(state: State, width: int) -> list[Text]:
     free, total = state.disk
     share = free / total if total else 1.0
     mark, style = ("!", "bold red") if share < FULL_DISK else ("~", "yellow") if share < LOW_DISK else ("+", "")
-    line = Text.assemble((mark, MARKS[mark]), (f" disk {free / 1e9:.1f} GB free of {total / 1e9:.0f}", style))
-    line.append(f"   {state.processes} processes of this run here")
+    parts = [Text.assemble((mark, MARKS[mark]), (f" disk {free / 1e9:.1f} GB free of {total / 1e9:.0f}", style))]
+    parts.append(f"{state.processes} processes of this run here")
     if state.peak_gb is not None:
-        line.append(f"   peak memory {state.peak_gb:.1f} GB")
-    lines = [line]
+        parts.append(f"peak memory {state.peak_gb:.1f} GB")
+    lines = flow(parts, width, gap="   ")
     if isinstance(state.gpus, str):
-        lines.append(Text(f"! {clean(state.gpus)}", "yellow"))
+        lines += flow(["!", clean(state.gpus)], width, "yellow", gap=" ")
     gpus = (
         []
         if not isinstance(state.gpus, list)
@@ -183,16 +199,19 @@ def _machine(state: State, width: int) -> list[Text]:
             f"  GPU {index} {used:>3}% {memory:>6} of {of} MiB {heat} C" for index, used, memory, of, heat in state.gpus
         ]
     )
-    a_line = max(1, width // 38)
-    lines += [Text("".join(f"{gpu:<38}" for gpu in gpus[i : i + a_line])) for i in range(0, len(gpus), a_line)]
+    a_line = width // GPU_WIDTH
+    if a_line:
+        rows = [gpus[i : i + a_line] for i in range(0, len(gpus), a_line)]
+        lines += [Text("".join(f"{gpu:<{GPU_WIDTH}}" for gpu in row).rstrip()) for row in rows]
+    else:
+        lines += [line for gpu in gpus for line in flow(["", *gpu.split()], width, gap=" ", indent=4)]
     files = {"phases": state.phases, "training_metrics": state.training, "eval_metrics": state.evaluations}
     for name, read in {**files, "decisions": state.decisions}.items():
         if read.broken:
-            lines.append(
-                Text(f"~ {name}.jsonl: {read.broken} lines are not complete records and are left out", "yellow")
-            )
+            words = f"~ {name}.jsonl: {read.broken} lines are not complete records and are left out"
+            lines += flow(words.split(" "), width, "yellow", gap=" ")
     if not state.training.records and not state.metrics_elsewhere:
-        lines.append(Text("  if the run logs to another path, set METRICS_LOG_DIR here too", "dim"))
+        lines += _wrapped("if the run logs to another path, set METRICS_LOG_DIR here too", width, "dim")
     return lines
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rft.record.step_phases import shares
+from rft.runs.ending import ending
 
 if TYPE_CHECKING:
     from rft.runs.monitor.state import State
@@ -95,7 +96,9 @@ def status(state: "State") -> Status:
     records, phases = state.training.records, [p["phase"] for p in state.phases.records]
     step = records[-1]["global_step"] if records else 0
     if stopped := state.manifest.get("stopped"):
-        return Status("stopped", "bad", f"by {stopped.get('rule')}: {stopped.get('reason')}", state.processes == 0)
+        word, how = ending(stopped)
+        detail = f"{how.removeprefix(f'{word} ')}: {stopped.get('reason')}"
+        return Status(word, "bad", detail, state.processes == 0)
     # Lines that came after the launcher closed its training phase belong to a run that was taken up again.
     resumed = (state.training.modified or 0) > (state.phases.modified or 0) + STALL_SECONDS
     closed = any(name in phases for name in TRAINING_PHASES) and not resumed

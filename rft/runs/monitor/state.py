@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +18,10 @@ from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, spike_log
 from rft.record.step_phases import PHASES, time_name
 from rft.rules.healthy import HEALTHY
+from rft.runs.find import read_json, start_time
 from rft.runs.memory import marked_processes
 from rft.runs.monitor.progress import total_steps
 
-MARKS = ("run.json", "phases.jsonl", TRAINING_FILE, EVAL_FILE)  # one of them makes a directory a run
 TRAINING_NAMES = frozenset({*HEALTHY, "global_step", "reward", "grad_norm_max", "actor_lr"})
 TRAINING_NAMES |= {time_name(phase) for phase in (*PHASES, "step")} | {"tokens_per_second_step_per_gpu"}
 TAIL_BYTES = 1 << 22  # of the spike log, which grows by several kilobytes a spike
@@ -64,23 +63,6 @@ class State(NamedTuple):
     disk: tuple[int, int]  # free, total
     gpus: list[list[str]] | str | None  # rows of GPU_FIELDS, a complaint, or None without nvidia-smi
     processes: int  # of this run on this machine
-
-
-def find_run(path: Path) -> Path:
-    """A run's directory: `path` itself, or the run in it (a launcher's folder, or `runs`) that was started last.
-
-    Raises ValueError where there is none.
-    """
-    if not path.is_dir():
-        raise ValueError(f"found no directory {path}; wanted a run's directory, or a folder of runs (runs/<launcher>)")
-    if any((path / mark).exists() for mark in MARKS):
-        return path
-    runs = {file.parent for depth in ("*", "*/*") for mark in MARKS for file in path.glob(f"{depth}/{mark}")}
-    if runs:
-        return max(runs, key=lambda run: (start_time(run, read_json(run / "run.json")) or 0, run.name))
-    if not any(path.iterdir()) or (metrics_dir(path) / TRAINING_FILE).exists():
-        return path  # made for a run that has not begun, or that logs to another path
-    raise ValueError(f"found no run in {path}; wanted a directory with one of {', '.join(MARKS)}")
 
 
 def run_options(manifest: dict) -> argparse.Namespace:
@@ -166,23 +148,6 @@ def parse(line: bytes, key: str) -> dict | None:
 def number(value: object) -> float | None:
     """A finite number, or None."""
     return value if type(value) in (int, float) and math.isfinite(value) else None
-
-
-def read_json(path: Path) -> dict:
-    """A JSON object; {} where the file is absent or not complete (yet)."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def start_time(run: Path, manifest: dict) -> float | None:
-    """When the run started: `run.json` says it; before there is one, when phases.jsonl was touched."""
-    if "started" in manifest:
-        return datetime.fromisoformat(manifest["started"]).timestamp()
-    phases = run / "phases.jsonl"
-    return phases.stat().st_mtime if phases.exists() else None
 
 
 def count_problems(dataset: str | None) -> dict[str, int]:

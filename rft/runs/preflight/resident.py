@@ -8,10 +8,10 @@ tests/unit/test_preflight_resident.py, and the arithmetic is within 10% of them.
 
 from typing import NamedTuple
 
-from rft.runs.preflight.model import parameters, projection_shapes
+from rft.record.activations import backward_bytes, first_product_bytes, kept_bytes, log_prob_bytes, scored_bytes
+from rft.runs.preflight.model import parameters
 
 PACKED_BYTES = 17 / 32  # a weight: 4 bits, and one scale byte for 32 of them
-CHUNK = 1024  # rows of logits at a time
 ADAPTER_BYTES = 2  # a trained parameter, on every rank
 OPTIMIZER_BYTES = 14  # likewise, divided by ZeRO's ranks: float32 master copy, two moments, bf16 gradient
 CONTEXT = 1e9  # CUDA context, cuBLAS workspaces, NCCL's buffers
@@ -60,45 +60,6 @@ def scratch_bytes(config: dict) -> int:
     return 2 * expert_weights(config)
 
 
-def first_product_bytes(config: dict) -> int:
-    """h, the output of the experts' first GEMM, a token and layer: 2 x k x 2I (46 kB). Kept where memory is left."""
-    return 2 * experts_a_token(config) * 2 * config["intermediate_size"]
-
-
-def kept_bytes(config: dict) -> int:
-    """What one layer keeps of a token for its backward pass, without h: 42 kB.
-
-    2 residuals and 2 normed inputs of 2H bytes, queries, keys, values and the attention's output of 2 x (q + 2 kv + q),
-    a float32 log-sum-exp a head, and of the router E float32 logits and 16 bytes a chosen expert.
-    """
-    (queries, hidden), (keys, _) = (projection_shapes(config)[name] for name in ("q_proj", "k_proj"))
-    attention = 2 * (2 * queries + 2 * keys) + 4 * config["num_attention_heads"]
-    router = 4 * config["num_local_experts"] + 16 * experts_a_token(config)
-    return 4 * 2 * hidden + attention + router
-
-
-def backward_bytes(config: dict) -> int:
-    """Working set of the experts' backward pass of one layer, a token: 2 x k x (I + H + 2I), 92 kB.
-
-    The activation's gradient, the gathered inputs, and h or its gradient (`rft.actor.experts`).
-    """
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
-    return 2 * experts_a_token(config) * (inner + hidden + 2 * inner)
-
-
-def scored_bytes(config: dict) -> int:
-    """Working set of the forward pass alone, a token: one layer's kept_bytes and 2 x k x (H + 2I), 111 kB."""
-    return kept_bytes(config) + 2 * experts_a_token(config) * (config["hidden_size"] + 2 * config["intermediate_size"])
-
-
-def log_prob_bytes(config: dict, tokens: int) -> int:
-    """A chunk of float32 logits and their bf16 gradient, 1,024 x V x (4 + 2), and 8H a token.
-
-    The latter: the scored states, the same normed, and their float32 gradient, made in the forward pass.
-    """
-    return min(CHUNK, tokens) * config["vocab_size"] * (4 + 2) + 8 * config["hidden_size"] * tokens
-
-
 def resting_bytes(config: dict, sizes: Sizes, trained: int) -> float:
     """What the actor holds in every phase: packed experts, other parameters, scratch, adapter and optimizer, context.
 
@@ -136,8 +97,3 @@ def peak_bytes(config: dict, sizes: Sizes, trained: int, h_kept: bool = False) -
     bucket = REDUCE_BUCKET if sizes.zero_stage in (1, 2) else 0
     training = training_bytes(config, sizes.tokens, sizes.checkpointing, h_kept) + bucket
     return resting_bytes(config, sizes, trained) + max(training, scoring_bytes(config, sizes.scored))
-
-
-def experts_a_token(config: dict) -> int:
-    """k; 4 in every gpt-oss."""
-    return config.get("num_experts_per_tok", 4)

@@ -3,13 +3,15 @@
     .venv/bin/python -m rft.runs.report RUN [RUN …] [--output FILE.html]
 
 Reads what a run directory holds (docs/running.md), finished or not, and names what is missing. The page fetches
-nothing. Default output: RUN/report.html; with several runs LAST_RUN/comparison.html. Exit status 2: bad input.
+nothing. RUN is a run's directory, or a folder of runs, of which the newest is taken. Default output: RUN/report.html;
+with several runs LAST_RUN/comparison.html. Exit status 2: bad input.
 """
 
 import argparse
 import base64
 import hashlib
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from rft.evals.page import environment
 from rft.record.eval_names import problems_metric
 from rft.record.files import replace_text
 from rft.runs import best
-from rft.runs.report import charts, comparisons, config, costs, samples
+from rft.runs.ending import ending
+from rft.runs.find import chosen_run
+from rft.runs.report import acceptance, charts, comparisons, config, costs, samples, side_by_side
 from rft.runs.report.data import Run, dicts, load, number
 
 HERE = Path(__file__).parent
@@ -30,17 +34,27 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory; the first is the baseline")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run or folder of runs; the first is the baseline"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE.html")
     args = parser.parse_args(argv)
-    last = args.runs[-1]
-    output = args.output or last / ("report.html" if len(args.runs) == 1 else "comparison.html")
+    default = "report.html" if len(args.runs) == 1 else "comparison.html"
     try:
-        text = page(load_all(args.runs))
+        if args.output and args.output.is_dir():
+            found = f"found the folder {args.output}; wanted a file for the page"
+            raise ValueError(f"{found}; pass --output {shlex.quote(str(args.output / default))}")
+        runs = [chosen_run(path) for path in args.runs]
+        output = args.output or runs[-1] / default
+        loaded = load_all(runs)
+        text = page(loaded)
         replace_text(output, text)
     except (ValueError, OSError) as error:
         print(f"report: {error}", file=sys.stderr)
         return 2
+    for run in loaded:
+        if verdict := acceptance.acceptance(run):
+            print(f"{run.label}: acceptance {verdict.word}: {'; '.join(verdict.reasons)}")
     print(f"written: {output} ({len(text.encode()) / 1e6:.2f} MB)")
     return 0
 
@@ -66,6 +80,7 @@ def page(runs: list[Run]) -> str:
     tiers = charts.tiers(runs)
     budget = samples.BUDGET // len(runs)
     read = [samples.samples(run, budget) for run in runs]
+    between, accepted = comparisons.between(runs), [acceptance.acceptance(run) for run in runs]
     names = [chart["name"] for tier in tiers for chart in tier["charts"]]
     templates = environment(HERE)
     templates.filters |= {"three": three, "harmony": harmony, "question": question, "numbers": numbers}
@@ -82,7 +97,9 @@ def page(runs: list[Run]) -> str:
         loop_charts=charts.loop_charts(runs, [problems_in_loop(run) for run in runs]),
         posthoc=[posthoc_rows(run) for run in runs],
         within=[comparisons.within(run) for run in runs],
-        between=comparisons.between(runs),
+        between=between,
+        accepted=accepted,
+        side_by_side=side_by_side.rows(runs, between, accepted) if len(runs) > 1 else [],
         warnings=comparisons.warnings(runs),
         seed_note=comparisons.SEED_NOTE,
         options=config.table([config.shown_options(run) for run in runs]),
@@ -113,9 +130,7 @@ def head(run: Run) -> dict:
     stopped, steps = run.manifest.get("stopped"), len(run.training)
     last = run.training[-1]["global_step"] if run.training else 0
     if isinstance(stopped, dict):
-        status = (
-            f"stopped at step {stopped.get('global_step')} by the rule {stopped.get('rule')}: {stopped.get('reason')}"
-        )
+        status = f"{ending(stopped)[1]}: {stopped.get('reason')}"
     else:
         status = "finished" if run.result else f"not finished; the last recorded step is {last}"
     tiles = [("steps", str(last), f"{steps} on record" if steps != last else "")]

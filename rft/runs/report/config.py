@@ -4,10 +4,23 @@ from pathlib import Path
 
 from rft.options import recorded
 from rft.options.recorded import comparable
+from rft.runs.find import read_json
 from rft.runs.report.data import Run
 
+ROOT = Path(__file__).resolve().parents[3]
 NOT_SHOWN = ("command", "stopped")  # of run.json; they have places of their own
 ABSENT = "not set"
+
+
+def launched(run: Run) -> tuple[str, str]:
+    """(launcher, recipe), empty where they are not known: from launch.json, else runs/<launcher>/<time>."""
+    found, name = read_json(run.path / "launch.json"), run.path.parent.name
+    if isinstance(found.get("launcher"), str):
+        name = Path(found["launcher"]).stem
+    elif not (ROOT / "launch" / f"{name}.sh").is_file():
+        name = ""
+    variables = found.get("environment")
+    return name, str(variables.get("RECIPE") or "") if isinstance(variables, dict) else ""
 
 
 def command_of(run: Run) -> list[str]:

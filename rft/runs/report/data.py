@@ -9,6 +9,7 @@ from pathlib import Path
 from rft.record.names import EVAL_FILE, MEMORY_FILE, TIMELINE_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, samples_dir
 
+LINES_NAMED = 5  # of those that cannot be read
 SPIKE_FILE = "spike_log.jsonl"
 KNOWN = (TRAINING_FILE, "run.json", EVAL_FILE, "evals", "samples", "phases.jsonl", "result.json")
 
@@ -116,7 +117,8 @@ def read_lines(path: Path, note: Callable, missing: str | None = None, by_step: 
         else:
             records.append(record)
     if broken:
-        note(f"{path.name}: {len(broken)} of {len(lines)} lines cannot be read (first: line {broken[0]}); left out")
+        which = ", ".join(map(str, broken[:LINES_NAMED])) + (", …" if len(broken) > LINES_NAMED else "")
+        note(f"{path.name}: {len(broken)} of {len(lines)} lines cannot be read (line {which}); left out")
     if tail:
         note(f"{path.name}: the last line is incomplete, after a kill or while it is being written; left out")
     if by_step:

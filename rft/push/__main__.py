@@ -1,0 +1,8 @@
+"""`python -m rft.push`."""
+
+import sys
+
+from rft.push.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The `vllm serve` command that answers as a run's adapter was trained and evaluated."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from rft.evals.models import adapter_room, checked
+from rft.hooks import chat_date, engine_options, loopback
+from rft.options import recorded, remote_code
+from rft.options.command import recorded as recorded_options
+from rft.runs.preflight import harmony
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class ServedRun(NamedTuple):
+    """A run, and the adapter of it that is served."""
+
+    run: Path
+    adapter: Path
+    base: Path
+    options: argparse.Namespace  # of the training
+
+
+def read_run(run: Path, best: bool = False, base: Path | None = None) -> ServedRun:
+    """What to serve of a run: its last adapter, or the best one by the evaluations in its loop.
+
+    Args:
+        run: the run's directory.
+        best: the adapter that `best.json` names.
+        base: the base checkpoint, where it has moved since.
+
+    Raises:
+        ValueError: there is no such adapter, or it does not fit its base.
+    """
+    options = recorded_options(recorded.read_manifest(run)["command"])
+    adapter = best_adapter(run) if best else run / "adapter"
+    if not (adapter / "adapter_config.json").is_file():
+        raise ValueError(
+            f"found no adapter in {adapter}; wanted one that the training saved at its end, or with --save_steps; name "
+            "another run, or take the best one with --best"
+        )
+    remote_code.settle(bool(options.trust_remote_code))
+    (model,) = checked([(run.name, adapter.resolve())], base)
+    return ServedRun(run, adapter.resolve(), model.base, options)
+
+
+def best_adapter(run: Path) -> Path:
+    """The adapter that `best.json` names, also where the run's folder has moved. Raises ValueError where none is."""
+    file = run / "best.json"
+    checkpoint = json.loads(file.read_text(encoding="utf-8")).get("checkpoint") if file.is_file() else None
+    if not checkpoint:
+        why = "names none: the best evaluation was that of the base" if file.is_file() else "is not there"
+        raise ValueError(f"found no best adapter: {file} {why}; wanted one; leave --best out")
+    moved = run / "checkpoints" / Path(checkpoint).name
+    return moved if moved.is_dir() else Path(checkpoint)
+
+
+def served_name(served: ServedRun) -> str:
+    """What clients call the model: the launcher and the run, and `best` where it is that adapter."""
+    best = "" if served.adapter == (served.run / "adapter").resolve() else "-best"
+    return f"{served.run.parent.name}/{served.run.name}{best}"
+
+
+def serve_command(served: ServedRun, host: str, port: int, on_cpu: bool, more: list[str]) -> list[str]:
+    """`vllm serve …`, with the adapter in the engine from the start, computed as in training.
+
+    Args:
+        served: see `read_run`.
+        host, port: where the server listens.
+        on_cpu: without CUDA graphs and compilation.
+        more: options of `vllm serve`, last.
+
+    Raises:
+        ValueError: other machines would reach the server, and there is no key.
+    """
+    if host not in LOOPBACK and not os.environ.get("VLLM_API_KEY"):
+        raise ValueError(
+            f"found --host {host} and no VLLM_API_KEY; wanted a key where other machines reach the server; set "
+            "VLLM_API_KEY, or leave --host out"
+        )
+    options, (model,) = served.options, checked([("served", served.adapter)], served.base)
+    room = adapter_room([model], served.base, options.lora_serving)
+    engine = engine_options.build(options.head_dtype, adapter=str(served.adapter), **named_for_build(room))
+    command = [str(Path(sys.executable).parent / "vllm"), "serve", str(served.base)]
+    command += ["--served-model-name", served_name(served), "--host", host, "--port", str(port)]
+    command += ["--dtype", "bfloat16", "--max-model-len", str(options.prompt_max_len + options.generate_max_len)]
+    command += ["--tensor-parallel-size", str(options.vllm_tensor_parallel_size)]
+    command += ["--additional-config", json.dumps(engine)]
+    if options.trust_remote_code:
+        command.append("--trust-remote-code")
+    return command + ["--enforce-eager"] * on_cpu + more
+
+
+def named_for_build(room: dict) -> dict:
+    """`adapter_room`'s names as `engine_options.build` calls them."""
+    return {"rank": room["lora_rank"], "modules": room["lora_modules"]} if room else {}
+
+
+def environment() -> dict[str, str]:
+    """Variables of the server beyond this process's own: its ranks meet on the loopback. For the chat endpoint, the day
+    in its prompts and, where it lies on this machine, Harmony's vocabulary, which vLLM else asks the network for."""
+    found = {"CHAT_DATE": os.environ.get("CHAT_DATE") or chat_date.DEFAULT, **loopback.THIS_MACHINE}
+    if not harmony.vocabulary_given() and harmony.vocabulary_present():
+        folder = Path(sys.prefix, "share", "harmony")
+        if not (folder / harmony.MERGES).is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as partial:
+                harmony.unpack_vocabulary(partial).replace(folder / harmony.MERGES)
+        found["TIKTOKEN_ENCODINGS_BASE"] = str(folder)
+    return found
