@@ -153,7 +153,7 @@ def print_rest(run_dir: Path, result: dict) -> None:
         console.print(f"in the loop and post hoc: {found}", markup=False, soft_wrap=True)
         for difference in differences:
             console.print(f"  {difference}", markup=False, soft_wrap=True)
-    for line in best.lines(result["best"]):
+    for line in best.lines(result.get("best")):
         console.print(line, markup=False, soft_wrap=True)
     console.print("seconds: " + ", ".join(f"{phase} {seconds:.0f}" for phase, seconds in result["seconds"].items()))
     if parts := result["step_shares"]:
