@@ -139,7 +139,7 @@ def row(last: dict, best: dict, kept: set[str], remark: str) -> dict:
     (one,) = comparisons.adjusted(comparisons.pairs(parts[:1], parts[1:], "the last adapter", "the best in the loop"))
     about = {"dataset": best["dataset"], "mode": mode, "n": parts[1]["n"], "value": parts[1][mode]}
     about |= {"interval95": parts[1]["interval95"], "last": parts[0][mode]}
-    return about | {"sentence": one["sentence"], "remark": remark}
+    return about | {"sentence": one["sentence"][0].upper() + one["sentence"][1:], "remark": remark}
 
 
 def left_over(run: Path, result: dict, chosen: tuple[set[str], set[str]] | None) -> tuple[set[str], str]:

@@ -111,7 +111,7 @@ def test_the_comparison_counts_problems_that_the_best_was_not_chosen_on(run):
     assert one["n"] == 40 and one["remark"] == "on the 40 of 60 problems that it was not chosen on"
     assert (one["value"], one["last"]) == (30 / 40, 10 / 40), "problems 20 to 59: 30 of them, and 10, are right"
     low, high = one["interval95"]
-    assert low < 30 / 40 < high and "the best in the loop is better than the last adapter" in one["sentence"]
+    assert low < 30 / 40 < high and "The best in the loop is better than the last adapter" in one["sentence"]
     (line,) = best.lines(best.comparison(run))
     assert "step 12" in line and "n = 40; on the 40 of 60" in line
 
