@@ -31,12 +31,12 @@ def main() -> int:
 def run(args: argparse.Namespace) -> int:
     from rft.evals.run import evaluate
 
-    cli.require_writable(args)
     settings = cli.settings(args, noise_floor=args.noise_floor)
     settings.drawn()
     (model,) = checked([(NAME, args.model)])
     if model.kind == "adapter":
         raise ValueError(f"found an adapter in {args.model}; the baseline is the model before training; pass its base")
+    cli.require_ready([model], args.dataset, args)
     results = evaluate([model], args.dataset, settings)
     cli.report(results, args)
     for result in results:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rft.evals import cli, harness
 from rft.evals.models import checked
+from rft.evals.refusals import require_ready
 from rft.record.files import replace_json
 
 PROBES = ("Question: What is 17 + 25?\nAnswer:", "The capital of France is", "def add(a, b):\n", "2 + 2 = 4. 3 + 5 =")
@@ -40,16 +41,19 @@ def run(args: argparse.Namespace) -> int:
     runs = {name: harness.PRESETS[name] for name in args.preset}
     for text in args.task:
         name, _, shots = text.partition(":")
+        if not name or not (shots.isdigit() or not shots):
+            raise ValueError(f"--task: found {text!r}; wanted NAME or NAME:SHOTS; e.g. --task gsm8k:8")
         runs[text] = harness.Preset(name, int(shots) if shots else None, {})
     if not runs:
         raise ValueError("found no task; wanted --preset or --task")
     risky = [name for name, preset in runs.items() if preset.runs_code]
     if risky and not args.confirm_run_unsafe_code:
         raise ValueError(f"{', '.join(risky)}: runs code that the model wrote; pass --confirm-run-unsafe-code")
-    harness.require_lm_eval(runs.values())
+    if args.include and not Path(args.include).is_dir():
+        raise ValueError(f"--include: found no folder {args.include}; wanted one with task files; correct the path")
     models = checked(args.model, args.base)
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
+    require_ready(models, [], args.max_model_len, args.tensor_parallel_size)
+    harness.require_lm_eval(runs.values())
     results = measure(models, runs, args)
     show(results, runs)
     if args.output:

@@ -43,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
     from rft.evals.run import evaluate
     from rft.evals.table import print_results
 
-    cli.require_writable(args)
     final = cli.settings(args)
     final.drawn()
     named = args.model + (found_adapters(args.checkpoints) if args.checkpoints else [])
@@ -52,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.stage == 2 and not args.dataset:
         raise ValueError("found no --dataset; stage 2 wants problems that did not choose the checkpoint; or --stage 1")
     models = checked([args.baseline, *named], args.base)
+    cli.require_ready(models, [args.probe, *args.dataset], args)
     first = replace(final, mode="greedy_pass@1", samples=None, temperature=None)
     if args.stage == 2:
         require_new_samples(args, final, first)

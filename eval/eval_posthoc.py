@@ -35,16 +35,18 @@ def run(args: argparse.Namespace) -> int:
 
     if bool(args.merge) != bool(args.merge_output):
         raise ValueError("found one of --merge and --merge-output; wanted both or none")
-    cli.require_writable(args)
     settings = cli.settings(args, noise_floor=args.noise_floor)
     settings.drawn()
     models = checked(args.model, args.base)
+    cli.require_ready(models, args.dataset, args)
     if args.merge:
-        from rft.evals.merge import merge_and_check
+        from rft.evals.merge import merge_and_check, require_new
 
-        for model in models:
-            if model.kind == "adapter":
-                merge_and_check(model, args.merge_output / model.name, args.dataset[0], settings)
+        adapters = [model for model in models if model.kind == "adapter"]
+        for model in adapters:
+            require_new(args.merge_output / model.name)
+        for model in adapters:
+            merge_and_check(model, args.merge_output / model.name, args.dataset[0], settings)
     results = evaluate(models, args.dataset, settings)
     cli.report(results, args)
     return 0

@@ -50,9 +50,18 @@ train_and_measure() {
 measure_after() {
     phase "evaluation"
     go_on_after "the evaluation of the adapter" evaluate after "${OPTION[save_path]}"
+    go_on_after "the evaluation of the best adapter" measure_best
     phase "report"
     go_on_after "the summary" run "$PYTHON" -m rft.runs.summary "$RUN_DIR"
     go_on_after "the report" run "$PYTHON" -m rft.runs.report "$RUN_DIR"
+}
+
+# measure_best: the same accuracy of the adapter that was best in the loop, where it is another one than the last.
+measure_best() {
+    local best
+    [[ $DRY_RUN != 1 ]] || return 0
+    best=$("$PYTHON" -m rft.runs.best "$RUN_DIR") || return
+    [[ -z $best ]] || evaluate best "$best"
 }
 
 # go_on_after WHAT CMD ARG…: a failure is reported and kept in MEASURE_STATUS; training is paid for, and the report

@@ -3,9 +3,14 @@
 import json
 from pathlib import Path
 
+from rft.shards import require_complete
+
 
 def require_gpt_oss(path: str | Path) -> None:
-    """Raise ValueError unless `path` is a readable gpt-oss checkpoint with tokenizer: found, wanted, what to do."""
+    """Raise ValueError unless `path` is a complete gpt-oss checkpoint with tokenizer: found, wanted, what to do.
+
+    Of the weights `rft.shards.require_complete` says what complete means.
+    """
     path = Path(path)
     config_file = path / "config.json"
     if not config_file.is_file():
@@ -24,3 +29,4 @@ def require_gpt_oss(path: str | Path) -> None:
         raise ValueError(
             f"{path}: found no {', '.join(missing)}; wanted a complete checkpoint; download or make it again"
         )
+    require_complete(path, config)

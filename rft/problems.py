@@ -34,6 +34,8 @@ def problem_text(row: dict) -> str:
 def read_problems(path: str | Path) -> list[dict]:
     """Problems of a JSONL file: each with `input` (chat messages), `label` (string) and `id`, unique in the file.
 
+    Where `input` is text it becomes one message of the user, as the trainer's chat template makes it.
+
     Raises:
         ValueError: file, line and field of the first thing that is missing, doubled or of the wrong kind.
     """
@@ -49,6 +51,8 @@ def read_problems(path: str | Path) -> list[dict]:
             problem = parse_line(line + b"\n")
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
+        if isinstance(problem.get("input"), str):
+            problem["input"] = [{"role": "user", "content": problem["input"]}]
         for field, fault in _faults(problem):
             raise ValueError(
                 f"{where}: field {field!r} {fault} (fields here: {', '.join(problem)}); make the file with "
@@ -68,7 +72,7 @@ def _faults(problem: dict) -> Iterator[tuple[str, str]]:
     """(field, what is wrong with it) of what an evaluation needs."""
     messages = problem.get("input")
     if not isinstance(messages, list):
-        yield "input", f"is {messages!r}, wanted a list of chat messages"
+        yield "input", f"is {messages!r}, wanted chat messages or text"
     elif fault := input_fault(messages):
         yield "input", f"is wrong: {fault}"
     for field in ("label", "id"):

@@ -6,11 +6,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rft.evals import refusals
 from rft.evals.scores import MODES
 from rft.options import remote_code
 from rft.record.environment import stack
 from rft.record.files import replace_json, replace_text
+
+if TYPE_CHECKING:
+    from rft.evals.models import Model
 
 
 def named_path(text: str) -> tuple[str, Path]:
@@ -99,13 +104,15 @@ def settings(args: argparse.Namespace, **more: object):
 
 
 def guarded(name: str, run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
-    """Exit status of `run`; bad input and full disks become one message and status 2."""
+    """Exit status of `run`, once `rft.evals.refusals.refuse` lets its options pass; bad input and full disks become one
+    message and status 2."""
     if stack() == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = (
             ""  # its torch would find this machine's GPUs, its vLLM has no use for them
         )
     remote_code.settle(getattr(args, "trust_remote_code", False))
     try:
+        refusals.refuse(args)
         return run(args)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -116,11 +123,9 @@ def guarded(name: str, run: Callable[[argparse.Namespace], int], args: argparse.
     return 2
 
 
-def require_writable(args: argparse.Namespace) -> None:
-    """Make the folders of every output, before minutes of sampling. Raises OSError where one cannot be."""
-    for file in (args.output, args.html):
-        if file:
-            file.parent.mkdir(parents=True, exist_ok=True)
+def require_ready(models: list["Model"], datasets: list[Path], args: argparse.Namespace) -> None:
+    """`rft.evals.refusals.require_ready` of parsed options."""
+    refusals.require_ready(models, datasets, args.max_prompt_tokens + args.max_tokens, args.tensor_parallel_size)
 
 
 def report(results: list[dict], args: argparse.Namespace) -> None:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 BOUND = 0.05  # mean |Δ log-probability| a token, nats, between merged model and served adapter
 
 
+def require_new(output: Path) -> None:
+    """Raise ValueError where a merged model would be written over something."""
+    if output.exists():
+        raise ValueError(f"found {output} already; wanted a new directory; remove it or pass another --merge-output")
+
+
 def merge_and_check(model: Model, output: Path, dataset: Path, settings: "Settings", bound: float = BOUND) -> dict:
     """Write `output`, a bf16 checkpoint, once its log-probabilities agree with those of the served adapter.
 
@@ -41,8 +47,7 @@ def merge_and_check(model: Model, output: Path, dataset: Path, settings: "Settin
         ValueError: the directory is there already, or the merged model differs; nothing is left then.
         OSError: the disk is full; nothing is left then either.
     """
-    if output.exists():
-        raise ValueError(f"found {output} already; wanted a new directory; remove it or pass another --merge-output")
+    require_new(output)
     problems = read_problems(dataset)
     prompts = render(load_tokenizer(model.base), problems, settings.system_prompt, settings.reasoning_effort)
     require_short(problems, prompts, settings.max_prompt_tokens)

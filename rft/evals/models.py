@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from safetensors import SafetensorError, safe_open
-
+from rft import shards
 from rft.checkpoint_check import require_gpt_oss
 from rft.hooks.saved_adapter import base_model_of, is_adapter, read_adapter
 from rft.options.remote_code import require_own_code, trusted
@@ -98,15 +97,8 @@ def content(path: Path) -> str:
 
 @cache
 def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every stored weight, from the files' headers. Raises ValueError for a file that is cut."""
-    shapes = {}
-    for file in sorted(checkpoint.glob("*.safetensors")):
-        try:
-            with safe_open(file, "pt") as tensors:
-                shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise ValueError(f"{file}: not a complete safetensors file ({error}); copy or make it again") from None
-    return shapes
+    """Name and shape of every stored weight, from the files' heads. Raises ValueError for a file that is cut."""
+    return {name: tensor.shape for name, tensor in shards.read_tensors(checkpoint).items()}
 
 
 def adapter_digest(path: Path) -> str:

@@ -5,7 +5,7 @@ Standard library only, but for models of the hub, which only the trainer looks u
 
 from argparse import Namespace
 
-from rft.options import actor, batches, effort, loss, remote_code
+from rft.options import actor, batches, effort, loss, ranges, remote_code
 from rft.options.assertions import require_what_upstream_asserts
 from rft.record.eval_names import dataset_names
 from rft.rules.judge import chosen
@@ -140,6 +140,7 @@ def require_samples_that_can_be_kept(args: Namespace) -> None:
 REFUSALS = (
     remote_code.refuse,
     batches.require_own_names,
+    ranges.require_possible,
     actor.require_resident,
     require_correction_when_asynchronous,
     require_no_average_of_adapters,

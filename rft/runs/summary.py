@@ -27,6 +27,7 @@ from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, samples_dir, series
 from rft.record.samples import EVALUATION, sample_file
 from rft.record.step_phases import shares
+from rft.runs import best
 from rft.runs.find import chosen_run
 from rft.runs.report.data import read_lines
 
@@ -91,6 +92,7 @@ def summarize_run(run_dir: Path, training: list[dict], before: dict, after: dict
         "after": {key: value for key, value in after.items() if key != "records"},
         "gain": after["versus"]["difference"],
         "loop": agreement,
+        "best": best.measured(run_dir),
         "steps": len(training),
         **{f"{name}_median": medians.get(name) for name in MEDIANS},
         "step_shares": shares(training),
@@ -152,6 +154,8 @@ def print_rest(run_dir: Path, result: dict) -> None:
         console.print(f"in the loop and post hoc: {found}", markup=False, soft_wrap=True)
         for difference in differences:
             console.print(f"  {difference}", markup=False, soft_wrap=True)
+    for line in best.lines(result.get("best")):
+        console.print(line, markup=False, soft_wrap=True)
     console.print("seconds: " + ", ".join(f"{phase} {seconds:.0f}" for phase, seconds in result["seconds"].items()))
     if parts := result["step_shares"]:
         console.print("a step: " + ", ".join(f"{share:.0%} {phase}" for phase, share in parts.items()))

@@ -30,6 +30,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="checkpoint directory to write")
     args = parser.parse_args()
     try:
+        if args.out.exists():
+            raise ValueError(f"--out: found {args.out} already; wanted a new folder; remove it or pass another --out")
         cached = warm_started(args.data, args.seed, args.cache)
         shutil.copytree(cached, args.out)
     except (ValueError, OSError) as error:

@@ -18,6 +18,7 @@ case "$1 $3" in
 esac
 echo "${{*:2}}" >>"$CALLS"
 case $2 in openrlhf*) exit "$TRAINING" ;; rft.runs.preflight) exit "$PREFLIGHT_STATUS" ;; esac
+[[ $2 != rft.runs.best ]] || printf %s "$BEST"
 case "$*" in *after=*) exit "$AFTER" ;; *runs.summary*) exit "$SUMMARY" ;; esac
 """
 PIPELINE = """
@@ -32,13 +33,13 @@ begin_run "$@"; train_and_measure "$@"; echo done
 def pipeline(tmp_path):
     """Runs the pipeline over stubs; returns the status, what was called in order, and what was printed."""
 
-    def start(*arguments, training=0, preflight=0, after=0, summary=0, **environment):
+    def start(*arguments, training=0, preflight=0, after=0, summary=0, best="", **environment):
         (tmp_path / "calls").write_text("")
         (tmp_path / "stub").write_text(STUB)
         (tmp_path / "stub").chmod(0o755)
         calls = {"STUB": str(tmp_path / "stub"), "CALLS": str(tmp_path / "calls"), "RAY_ADDRESS": "auto"}
         statuses = {"TRAINING": str(training), "PREFLIGHT_STATUS": str(preflight)}
-        statuses |= {"AFTER": str(after), "SUMMARY": str(summary)}
+        statuses |= {"AFTER": str(after), "SUMMARY": str(summary), "BEST": best}
         done = launch(body(tmp_path, PIPELINE), tmp_path, *arguments, **calls, **statuses, **environment)
         called = [line.split()[0].removeprefix("rft.runs.") for line in (tmp_path / "calls").read_text().splitlines()]
         return done.returncode, called, done.stdout + done.stderr
@@ -47,7 +48,7 @@ def pipeline(tmp_path):
 
 
 BEFORE = ["inputs", "preflight", "manifest", "--model", "openrlhf.cli.train_ppo_ray"]
-AFTER = ["--model", "summary", "report"]
+AFTER = ["--model", "best", "summary", "report"]
 
 
 def test_a_run_is_checked_measured_and_reported(pipeline, tmp_path):
@@ -56,6 +57,14 @@ def test_a_run_is_checked_measured_and_reported(pipeline, tmp_path):
     assert printed.endswith("done\n")
     phases = [json.loads(line)["phase"] for line in (tmp_path / "run/phases.jsonl").read_text().splitlines()]
     assert phases == ["preflight", "baseline evaluation", "grpo", "evaluation", "report"]
+
+
+def test_the_adapter_that_was_best_is_measured_beside_the_last(pipeline, tmp_path):
+    code, called, printed = pipeline(best="checkpoints/best_step12_hf")
+    assert (code, called) == (0, [*BEFORE, "--model", "best", "--model", "summary", "report"]), printed
+    (words,) = (line.split() for line in (tmp_path / "calls").read_text().splitlines() if " best=" in f" {line}")
+    assert words[:2] == ["--model", "best=checkpoints/best_step12_hf"]
+    assert words[-2:] == ["--output", f"{tmp_path}/run/evals/best.json"]
 
 
 def test_a_run_that_a_rule_stopped_is_measured_and_keeps_its_status(pipeline):
@@ -136,7 +145,7 @@ def test_the_tiny_launcher_resumes_with_its_model_and_data(tmp_path):
     made = []
     for arguments in ([], ["--load_checkpoint"]):
         calls.write_text("")
-        done = launch(launcher, tmp_path, *arguments, **environment, AFTER="0", SUMMARY="0")
+        done = launch(launcher, tmp_path, *arguments, **environment, AFTER="0", SUMMARY="0", BEST="")
         assert done.returncode == 3, done.stdout + done.stderr
         (tmp_path / "run/run.json").write_text("{}")
         saved(tmp_path / "run")

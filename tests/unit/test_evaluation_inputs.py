@@ -79,7 +79,8 @@ def lines(*problems: dict) -> bytes:
             "'input' is wrong: message 1 is .*an object with 'role'",
         ),
         (lines(PROBLEM | {"input": [{"role": "user", "content": ["x"]}]}), "message 1 has content"),
-        (lines(PROBLEM | {"input": "1 + 1"}), "'input' is '1 . 1', wanted a list of chat messages"),
+        (lines(PROBLEM | {"input": 2}), "'input' is 2, wanted chat messages or text"),
+        (lines(PROBLEM | {"input": " "}), "'input' is wrong: message 1 has content ' '"),
         (lines(PROBLEM).replace(b'"label"', b'"label": "3", "label"'), "line 1: found field 'label' twice"),
         (lines(PROBLEM) + '{"id": "Bézier"}\n'.encode("latin-1"), "line 2: found byte 0xe9 at column 10, wanted UTF-8"),
         (json.dumps(PROBLEM).encode("utf-16"), "line 1: found byte 0xff at column 1, wanted UTF-8"),
@@ -91,6 +92,12 @@ def test_malformed_problems_are_named_by_line_and_field(tmp_path, content, messa
     file.write_bytes(content)
     with pytest.raises(ValueError, match=message):
         read_problems(file)
+
+
+def test_text_is_one_message_of_the_user(tmp_path):
+    """As OpenRLHF's `preprocess_data` makes it of text where it applies the chat template."""
+    (tmp_path / "p.jsonl").write_bytes(lines(PROBLEM | {"input": "1 + 1"}))
+    assert read_problems(tmp_path / "p.jsonl") == [PROBLEM]
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from own_modules import MODULES, imports
 # One row a layer, the lowest first. Members of one row do not know each other.
 LAYERS = [
     ["rft"],  # the version
-    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.packing", "rft.mxfp4_codec", "rft.checkpoint_check"],
-    ["rft.rules", "rft.problems"],
+    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.packing", "rft.mxfp4_codec", "rft.shards"],
+    ["rft.rules", "rft.problems", "rft.checkpoint_check"],
     ["rft.options"],
     ["rft.actor"],
     ["rft.hooks"],
@@ -32,6 +32,8 @@ STANDARD_LIBRARY_ONLY = (
     "rft.grading",
     "rft.overlay",
     "rft.options",
+    "rft.shards",
+    "rft.checkpoint_check",
 )
 
 

@@ -11,8 +11,10 @@ from preflight_options import TINY, options, refused, verdicts
 
 from rft.data.row_files import input_identity
 from rft.options import command
+from rft.problems import read_problems
 from rft.record.digest import file_sha256
-from rft.runs.preflight import cli, data, harmony
+from rft.runs import inputs
+from rft.runs.preflight import cli, data, decontamination, harmony
 from rft.runs.preflight.lines import GO, NO_GO, WARN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,7 +161,7 @@ def test_a_tokenizer_that_cannot_be_read(run, checkpoint, tmp_path):
 
 def read(train: Path, heldout: Path | None, more: str = "") -> data.Prompts:
     evaluation = f" --eval_dataset {heldout}" if heldout else ""
-    return data.read_prompts(options(f"--prompt_data {train}{evaluation} {more}"))
+    return data.read_prompts(options(f"--apply_chat_template --prompt_data {train}{evaluation} {more}"))
 
 
 @pytest.fixture
@@ -205,7 +207,7 @@ def test_other_keys_are_checked_as_the_trainer_reads_them(tmp_path):
 def test_missing_and_foreign_files(tmp_path, files):
     refused(read(tmp_path / "none.jsonl", None).lines, "found no file", ".venv/bin/python -m rft.data check")
     refused(read("hub/name", None).lines, "hub/name is no JSONL file", "--prompt_data", WARN)
-    nothing = options()
+    nothing = options("--apply_chat_template")
     nothing.prompt_data = None
     refused(data.read_prompts(nothing).lines, "no training prompts", "--prompt_data")
 
@@ -218,6 +220,55 @@ def test_overlap(files, tmp_path):
     refused(read(train, None).lines, "no evaluation set", "--eval_dataset", WARN)
 
 
+def test_what_cannot_be_read_is_never_said_to_share_nothing(files):
+    """Neither `no problem in both` nor `against all sets` where a training or an evaluation set is no JSONL file."""
+    train, heldout = files
+    for training, evaluation in (("hub/name", heldout), (train, "hub/name"), (f"{train},hub/name", heldout)):
+        found = read(training, evaluation).lines
+        refused(found, "hub/name not compared: no JSONL file", "name JSONL files", WARN)
+        assert not [line for line in found if line.verdict == GO and line.name in ("overlap", "decontamination")]
+    write(heldout, [problem("3 + 1 = ?")])
+    refused(read(f"{train},hub/name", heldout).lines, "1 shared problems", f"--eval-set {heldout}")
+
+
+def test_text_and_chat_messages_are_taken_as_the_trainer_takes_them(tmp_path):
+    """By preflight, by the launcher's check of the command, and by the evaluations before and after."""
+    text = write(tmp_path / "text.jsonl", [{"input": "1 + 1", "label": "2", "id": "a"}])
+    chat = write(tmp_path / "chat.jsonl", [problem("1 + 1", "2")])
+    for path, templated, fits in ((text, True, True), (chat, True, True), (text, False, True), (chat, False, False)):
+        args = options(f"--prompt_data {path}{' --apply_chat_template' * templated}")
+        found = data.read_prompts(args).lines[0]
+        assert (found.verdict == GO) == fits, (path.name, templated)
+        if fits:
+            inputs.check_prompts(path, "input", "label", templated)
+            assert read_problems(path)
+        else:
+            refused([found], "wanted text; --apply_chat_template makes text", "--input_key")
+            with pytest.raises(ValueError, match=r"wanted text; --apply_chat_template"):
+                inputs.check_prompts(path, "input", "label", templated)
+    assert data.read_prompts(options(f"--prompt_data {text}"), str(chat)).lines[0].verdict == GO  # evaluated outside
+
+
+BROKEN_MANIFESTS = {
+    "torn": '{"files": {"train.jso',
+    "a list": "[]",
+    "empty": "",
+    "without files": "{}",
+    "files are a list": '{"files": ["train.jsonl"]}',
+    "entry without a hash": '{"files": {"train.jsonl": {"rows": 64}}}',
+    "sets without hashes": '{"files": {"train.jsonl": {"sha256": "0"}}, "decontamination": {"eval_sets": ["x"]}}',
+    "not text": b"\xff\xfe\x00",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN_MANIFESTS)
+@pytest.mark.parametrize("name", [decontamination.MANIFEST, "train.jsonl.manifest.json"])
+def test_a_broken_manifest_is_one_line(files, tmp_path, kind, name):
+    content = BROKEN_MANIFESTS[kind]
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    refused(read(*files).lines, str(tmp_path / name), "data/prepare_sft_data.py --eval-set")
+
+
 def test_decontamination(files, tmp_path):
     train, heldout = files
     refused(read(*files).lines, "no manifest beside train.jsonl", f"--eval-set {heldout}", WARN)
@@ -225,7 +276,7 @@ def test_decontamination(files, tmp_path):
         "files": {"train.jsonl": {"rows": 64, "sha256": file_sha256(train)}},
         "decontamination": {"eval_sets": [input_identity(heldout)]},
     }
-    place = tmp_path / data.MANIFEST
+    place = tmp_path / decontamination.MANIFEST
     place.write_text(json.dumps(manifest))
     assert verdicts(read(*files).lines) == {GO}
     other = write(tmp_path / "other.jsonl", [problem("9 + 9 = ?", "18")])
@@ -246,7 +297,7 @@ def test_sets_that_only_the_before_after_verdict_reads_are_looked_at(run, files,
     assert found["data"]["measured"] == "64 training prompts, 8 for evaluation in the loop, 2 outside it"
     assert found["overlap"]["verdict"] == NO_GO and "posthoc.jsonl" in found["overlap"]["measured"]
     assert page(run)["go"]
-    two = data.read_prompts(options(f"--prompt_data {train}"), f"{posthoc},{tmp_path}/none.jsonl")
+    two = data.read_prompts(options(f"--apply_chat_template --prompt_data {train}"), f"{posthoc},{tmp_path}/none.jsonl")
     refused(two.lines, "none.jsonl: found no file", ".venv/bin/python -m rft.data check")
     assert two.eval_count == 0
 
@@ -257,7 +308,7 @@ def test_a_part_of_a_clean_set_is_clean_where_the_whole_lies_beside_it(files, tm
         "files": {"train.jsonl": {"rows": 64, "sha256": file_sha256(train)}},
         "decontamination": {"eval_sets": [input_identity(whole)]},
     }
-    (tmp_path / data.MANIFEST).write_text(json.dumps(manifest))
+    (tmp_path / decontamination.MANIFEST).write_text(json.dumps(manifest))
     rows = [json.loads(line) for line in whole.read_text().splitlines()]
     part = write(tmp_path / "part.jsonl", rows[2:5])
     assert verdicts(read(train, part).lines) == {GO}
@@ -278,7 +329,7 @@ def test_a_curriculum_is_as_clean_as_its_parts(files, tmp_path):
         "files": {"train.jsonl": {"sha256": file_sha256(train)}},
         "decontamination": {"eval_sets": [input_identity(heldout)]},
     }
-    (tmp_path / data.MANIFEST).write_text(json.dumps(source))
+    (tmp_path / decontamination.MANIFEST).write_text(json.dumps(source))
     assert verdicts(read(curriculum, heldout).lines) == {GO}
 
 

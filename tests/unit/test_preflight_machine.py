@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from preflight_options import options, refused, verdicts
 from sleeping import sleeping
 
@@ -27,6 +28,24 @@ def test_patches_and_nodes(monkeypatch):
         refused(machine.check_ray(Path("run")), "nothing answers", "unset RAY_ADDRESS")
         monkeypatch.setenv("RFT_RAY_LOGS", "x")
         assert software.check_nodes()[0].measured == "this machine only"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["garbage", "127.0.0.1", "127.0.0.1:", ":6379", "127.0.0.1:0", "127.0.0.1:99999", "a b:6379", "http://h:1",
+     "h:6379/x", "\N{SNOWMAN}", "[::1", "127.0.0.1:6379:6379", "local", "127.0.0.1:12345678901234567890"],
+)  # fmt: skip
+def test_an_address_that_is_none_is_one_line(monkeypatch, address):
+    monkeypatch.delenv("RFT_RAY_LOGS", raising=False)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    for found in (software.check_nodes(), machine.check_ray(Path("run"))):
+        refused(found, "wanted host:port of a running Ray head", "unset RAY_ADDRESS")
+
+
+def test_addresses_of_ray_are_read():
+    assert machine.place_of("auto") is None
+    assert machine.place_of("ray://node-1.x:10001") == ("node-1.x", 10001)
+    assert machine.place_of("[::1]:6379") == ("::1", 6379)
 
 
 def test_an_unpatched_tree_is_refused(tmp_path, monkeypatch):

@@ -129,7 +129,7 @@ def test_tree_digest_sees_names_and_contents(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("{", "line 1: not JSON"), ('{"input": "text", "label": "1", "id": "a"}', "'input'"), ("", "no problems")],
+    [("{", "line 1: not JSON"), ('{"input": 1, "label": "1", "id": "a"}', "'input'"), ("", "no problems")],
 )
 def test_malformed_problem_file_is_named(tmp_path, line, message):
     file = tmp_path / "p.jsonl"
@@ -141,10 +141,11 @@ def test_malformed_problem_file_is_named(tmp_path, line, message):
 
 
 def checkpoint(folder, model_type="gpt_oss"):
+    """As far as it is read where the config has no sizes: a file of weights without a tensor."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
     (folder / "tokenizer.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     return folder
 
 
@@ -171,7 +172,7 @@ def test_training_command_is_checked_before_anything_starts(tmp_path):
         (["--prompt_data", str(tmp_path / "absent.jsonl")], "found no prompt file"),
         (["--eval_dataset", f"{data},{tmp_path}/none.jsonl"], "found no prompt file .*none.jsonl"),
         (["--label_key", "answer"], "line 1: field 'answer' is empty"),
-        (["--input_key", "question"], "field 'question' is None, wanted a list"),
+        (["--input_key", "question"], "field 'question' is None, wanted chat messages or text"),
         (["--remote_rm_url", str(tmp_path / "reward.py")], "found no file"),
         (["--remote_rm", str(tmp_path / "reward.py")], "did you mean --remote_rm_url"),
     ):

@@ -15,6 +15,7 @@ from rft.options.command import MODULE
 from rft.options.recorded import differences, read_manifest, shown_options
 from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, read_jsonl, series
+from rft.runs import best as best_adapter
 from rft.runs.attempt.evaluations import comparison_lines, evaluation_table, evaluations, verdict_word
 from rft.runs.attempt.markdown import number, table
 from rft.runs.ending import ending
@@ -141,11 +142,12 @@ def steps(run: Path) -> str:
 
 
 def best_checkpoint(run: Path) -> list[str]:
-    """A line on the checkpoint that the run named its best, where it named one."""
+    """Lines on the checkpoint that the run named its best, where it named one, and on how it compares with the last."""
     if not (run / "best.json").is_file():
         return []
     best = json.loads((run / "best.json").read_text(encoding="utf-8"))
-    return [f"Kept as the best: step {best['global_step']}, `{best['metric']}` {number(best['value'])}."]
+    line = f"Kept as the best: step {best['global_step']}, `{best['metric']}` {number(best['value'])}."
+    return [line, *best_adapter.lines(best_adapter.measured(run))]
 
 
 def in_the_loop(name: str, at: list[int], values: list[float]) -> str:

@@ -44,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(given[:place])
     started = time.monotonic()
     try:
+        if options.run_dir.exists() and not options.run_dir.is_dir():
+            raise ValueError(f"--run-dir: found the file {options.run_dir}; wanted a folder; pass another --run-dir")
         args = command.parse(given[place + 1 :])
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)

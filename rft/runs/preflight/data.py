@@ -3,15 +3,15 @@
 import heapq
 import json
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rft.data.check import check_file, shared_faults
-from rft.record.digest import file_sha256
 from rft.runs.inputs import check_prompts
-from rft.runs.preflight.lines import NO_GO, WARN, Line, lines
+from rft.runs.preflight import decontamination
+from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
 
-MANIFEST = "sft_manifest.json"  # of rft.data.prepare, which needs datasketch
 LONGEST = 32  # prompts whose tokens are counted, those of the longest lines
 
 
@@ -39,8 +39,10 @@ def read_prompts(args: Namespace, also_evaluated: str = "") -> Prompts:
     ]
     trained_on, evaluated_on = ([path for path in found.values() if path] for found in (training, evaluation))
     hashes, counts = {}, {}
+    by_trainer = {path for path in (training | in_loop).values() if path}
     for path in dict.fromkeys([*trained_on, *evaluated_on]):
-        found, hashes[path] = format_faults(path, args)
+        # Other evaluations apply the chat template always.
+        found, hashes[path] = format_faults(path, args, args.apply_chat_template or path not in by_trainer)
         faults += found
         counts[path] = count_lines(path)
     sound = not any(fault.verdict == NO_GO for fault in faults)
@@ -53,8 +55,7 @@ def read_prompts(args: Namespace, also_evaluated: str = "") -> Prompts:
         measured += f" in the loop, {outside} outside it"
     result = lines("data", faults, measured)
     if sound:
-        result += overlap_lines(trained_on, evaluated_on, hashes)
-        result += manifest_lines(trained_on, evaluated_on, hashes)
+        result += comparisons(trained_on, evaluated_on, hashes, others)
     longest = longest_prompts(trained_on, args.input_key) if sound else []
     return Prompts(result, count, eval_count, longest)
 
@@ -68,19 +69,20 @@ def local_files(names: str | None) -> dict[str, Path | None]:
     return found
 
 
-def format_faults(path: Path, args: Namespace) -> tuple[list[Line], dict[str, int]]:
+def format_faults(path: Path, args: Namespace, templated: bool) -> tuple[list[Line], dict[str, int]]:
     """Faults of one file, and the hashes of its problems where its fields are ours."""
+    hashes = {}
     if args.input_key == "input" and args.label_key == "label":
         faults, hashes = check_file(path)
-        more = [f"and {len(faults) - 3} more"] if len(faults) > 3 else []
-        repair = f".venv/bin/python -m rft.data check {path}"
-        return [Line("data", NO_GO, fault, repair) for fault in faults[:3] + more], hashes
-    first_kind = list if args.apply_chat_template else str
+        if faults:
+            more = [f"and {len(faults) - 3} more"] if len(faults) > 3 else []
+            repair = f".venv/bin/python -m rft.data check {path}"
+            return [Line("data", NO_GO, fault, repair) for fault in faults[:3] + more], hashes
     try:
-        check_prompts(path, args.input_key, args.label_key, first_kind)
+        check_prompts(path, args.input_key, args.label_key, templated)
     except ValueError as error:
         return [Line("data", NO_GO, str(error), f"correct {path}, --input_key or --label_key")], {}
-    return [], {}
+    return [], hashes
 
 
 def count_lines(path: Path) -> int:
@@ -91,78 +93,31 @@ def count_lines(path: Path) -> int:
         return sum(1 for _ in stream)
 
 
-def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]]) -> list[Line]:
-    """Problems that are trained on and evaluated on."""
-    if not evaluation:
+def comparisons(
+    training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]], unread: list[str]
+) -> list[Line]:
+    """What training and evaluation share. Files that could not be read are compared with nothing, and said so."""
+    if not evaluation and not unread:
         return [Line("overlap", WARN, "no evaluation set", "--eval_dataset FILE.jsonl --eval_steps N")]
+    found = list(overlap_lines(training, evaluation, hashes))
+    if unread:
+        measured = f"{', '.join(unread)} not compared: no JSONL file, so never read"
+        found.append(Line("overlap", WARN, measured, "name JSONL files (docs/data.md), which can be compared"))
+    if not found:
+        found = [Line("overlap", GO, "no problem in both training and evaluation")]
+    return found + (decontamination.check(training, evaluation, hashes) if training and evaluation else [])
+
+
+def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]]) -> Iterator[Line]:
+    """Problems that are trained on and evaluated on."""
     if not all(hashes[path] for path in [*training, *evaluation]):
-        return [Line("overlap", WARN, "not compared: fields other than input and label", "rename them")]
-    faults = []
+        yield Line("overlap", WARN, "not compared: fields other than input and label", "rename them")
+        return
     for path in evaluation:
         shared = [f for other in training for f in shared_faults({other: hashes[other], path: hashes[path]})]
         if shared:
             repair = f".venv/bin/python data/prepare_sft_data.py --eval-set {path}"
-            faults.append(Line("overlap", NO_GO, f"{len(shared)} shared problems; {shared[0]}", repair))
-    return lines("overlap", faults, "no problem in both training and evaluation")
-
-
-def manifest_lines(training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]]) -> list[Line]:
-    """A manifest beside the training file that fits it, and names every evaluation set as decontaminated against.
-
-    A part of a set that it names (the 200 problems of the 1,000) is as clean, where the complete set is beside it.
-    """
-    if not evaluation:
-        return []  # which the overlap's line says
-    digests = {path: file_sha256(path) for path in [*training, *evaluation]}
-    faults = []
-    for path in training:
-        repair = ".venv/bin/python data/prepare_sft_data.py " + " ".join(f"--eval-set {p}" for p in evaluation)
-        manifest = find_manifest(path)
-        if manifest is None:
-            measured = f"no manifest beside {path.name}: near-duplicates of the evaluation sets may be in it"
-            faults.append(Line("decontamination", WARN, measured, repair))
-            continue
-        document = json.loads(manifest.read_text())
-        if document["files"][path.name]["sha256"] != digests[path]:
-            measured = f"{path.name} is not the file that {manifest.name} describes"
-            faults.append(Line("decontamination", NO_GO, measured, "make the file again"))
-            continue
-        clean = clean_against(document, manifest.parent)
-        missing = [p.name for p in evaluation if digests[p] not in clean and not is_part(p, hashes[p], clean)]
-        if missing:
-            measured = f"{path.name} was not decontaminated against {', '.join(missing)}"
-            faults.append(Line("decontamination", WARN, measured, repair))
-    return lines("decontamination", faults, f"against all {len(evaluation)} evaluation sets")
-
-
-def find_manifest(path: Path) -> Path | None:
-    """The manifest that names this file: a curriculum's (`rft.data.curriculum`) or `rft.data.prepare`'s."""
-    for candidate in (path.with_name(f"{path.name}.manifest.json"), path.with_name(MANIFEST)):
-        if candidate.is_file() and path.name in json.loads(candidate.read_text())["files"]:
-            return candidate
-    return None
-
-
-def is_part(path: Path, hashes: dict[str, int], clean: dict[str, str]) -> bool:
-    """Whether all problems of a set are in one of the `clean` sets that lies, unchanged, beside it."""
-    wholes = [path.with_name(name) for name in clean.values()]
-    return bool(hashes) and any(
-        file_sha256(whole) in clean and hashes.keys() <= check_file(whole)[1].keys()
-        for whole in wholes
-        if whole.is_file()
-    )
-
-
-def clean_against(document: dict, folder: Path) -> dict[str, str]:
-    """Names by sha256 of the evaluation sets that a file, or all parts of a curriculum in `folder`, is clear of."""
-    if "parts" not in document:
-        return {entry["sha256"]: entry["name"] for entry in document["decontamination"]["eval_sets"]}
-    prepared = folder / MANIFEST
-    if not prepared.is_file():
-        return {}
-    source = json.loads(prepared.read_text())
-    known = {entry["sha256"] for entry in source["files"].values()}
-    return clean_against(source, folder) if all(part["sha256"] in known for part in document["parts"]) else {}
+            yield Line("overlap", NO_GO, f"{len(shared)} shared problems; {shared[0]}", repair)
 
 
 def longest_prompts(paths: list[Path], key: str) -> list:

@@ -11,11 +11,14 @@ from pathlib import Path
 from shutil import which
 
 from rft.overlay.installer import pip_install
+from rft.problems import shorten
 from rft.runs.manifest import ROOT
 from rft.runs.memory import marked_processes
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
 
 PORTS_WANTED = 200  # Ray's workers, process groups of actor and engines, vLLM's sockets; generously
+ADDRESS = re.compile(r"(?:ray://)?(?:\[([0-9A-Fa-f:.]+)\]|([^\s/:\[\]]+)):([0-9]{1,5})")
+REPAIR = "unset RAY_ADDRESS, or correct it"
 KEY = re.compile(r"\S{32,}")  # what `true` or any other stand-in is not
 
 
@@ -52,9 +55,12 @@ def can_bind(port: int) -> bool:
 def check_ray(run_dir: Path) -> list[Line]:
     """RAY_ADDRESS answers, and no other cluster shares the machine."""
     address = os.environ.get("RAY_ADDRESS", "")
-    found = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:([0-9]+)", address)
-    if found and not answers(found[1], int(found[2])):
-        return [Line("Ray", NO_GO, f"RAY_ADDRESS={address}: nothing answers", "unset RAY_ADDRESS, or correct it")]
+    try:
+        place = place_of(address) if address else None
+    except ValueError as error:
+        return [Line("Ray", NO_GO, str(error), REPAIR)]
+    if place and not answers(*place):
+        return [Line("Ray", NO_GO, f"RAY_ADDRESS={address}: nothing answers", REPAIR)]
     own = set(marked_processes(str(run_dir.absolute())))
     others = [pid for pid in ray_heads() if pid not in own]
     # A cluster that RAY_ADDRESS names and that this launch has not started is the one to be used.
@@ -66,10 +72,24 @@ def check_ray(run_dir: Path) -> list[Line]:
     return [Line("Ray", GO, f"cluster at {address}" if address else "no cluster yet; the launcher starts one")]
 
 
+def place_of(address: str) -> tuple[str, int] | None:
+    """Host and port of a RAY_ADDRESS; None for `auto`, Ray's own word for the cluster of this machine.
+
+    Raises:
+        ValueError: it is no address. Ray would raise as well, or try for minutes.
+    """
+    if address == "auto":
+        return None
+    found = ADDRESS.fullmatch(address)
+    if not found or not 0 < int(found[3]) < 1 << 16:
+        raise ValueError(f"RAY_ADDRESS={shorten(address)}: wanted host:port of a running Ray head")
+    return found[1] or found[2], int(found[3])
+
+
 def answers(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=3).close()
-    except OSError:
+    except (OSError, UnicodeError):  # of a name that is none
         return False
     return True
 

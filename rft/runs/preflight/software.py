@@ -11,6 +11,7 @@ from rft.overlay.errors import OverlayError
 from rft.overlay.installer import pip_install
 from rft.runs.manifest import PACKAGES, ROOT
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
+from rft.runs.preflight.machine import REPAIR, place_of
 
 OWN_CLUSTER = "RFT_RAY_LOGS"  # launch/ray.sh sets it for the cluster that the launch has started itself
 
@@ -29,8 +30,13 @@ def check_patches() -> list[Line]:
 
 def check_nodes() -> list[Line]:
     """The same trees on every node of RAY_ADDRESS's cluster; one that this launch has started has this node only."""
-    if not os.environ.get("RAY_ADDRESS") or os.environ.get(OWN_CLUSTER):
+    address = os.environ.get("RAY_ADDRESS")
+    if not address or os.environ.get(OWN_CLUSTER):
         return [Line("Ray nodes", GO, "this machine only")]
+    try:
+        place_of(address)
+    except ValueError as error:
+        return [Line("Ray nodes", NO_GO, str(error), REPAIR)]
     ids = overlay.tree_ids(sys.executable)
     try:
         rows = nodes.collect()

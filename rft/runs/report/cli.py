@@ -19,6 +19,7 @@ from rft.evals.page import environment
 from rft.record.eval_names import problems_metric
 from rft.record.files import replace_text
 from rft.record.samples import EVALUATION, sample_file
+from rft.runs import best
 from rft.runs.ending import ending
 from rft.runs.find import chosen_run
 from rft.runs.report import acceptance, charts, comparisons, config, costs, samples, side_by_side
@@ -161,6 +162,7 @@ def head(run: Run) -> dict:
     return {
         "status": status,
         "best": {name: config.shortened(str(value), run) for name, value in run.best.items()},
+        "best_measured": best.lines(run.result.get("best")),
         "started": started,
         "stopped": bool(stopped),
         "finished": bool(run.result),
