@@ -68,6 +68,7 @@ evaluate() {
     [[ ${OPTION[lora_serving]} != merged ]] || more+=(--serve merged)
     [[ ${OPTION[head_dtype]} != model ]] || more+=(--head-dtype model)
     [[ -z $EVAL_REFERENCE ]] || more+=(--reference "$EVAL_REFERENCE")
+    [[ -z ${OPTION[reasoning_effort]} ]] || more+=(--reasoning-effort "${OPTION[reasoning_effort]}")
     [[ -z ${OPTION[trust_remote_code]} ]] || more+=(--trust-remote-code)
     run "$PYTHON" "$ROOT/eval/eval_posthoc.py" --model "$1=$2" "${datasets[@]}" --mode "greedy_pass@1" "${more[@]}" \
         --max-prompt-tokens "${OPTION[prompt_max_len]}" --max-tokens "${OPTION[generate_max_len]}" \

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rft.grading import open_channel
+from rft.hooks import reasoning_effort
 from rft.hooks.chat_date import dated
 from rft.options.remote_code import trusted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-EFFORTS = ("low", "medium", "high")
 
 
 class Prompt(NamedTuple):
@@ -39,7 +38,7 @@ def render(
         tokenizer: with a chat template.
         problems: see `rft.problems.read_problems`.
         system_prompt: put before the messages; None leaves them alone.
-        effort: the template's `reasoning_effort`; None leaves it to the template, as training does.
+        effort: the template's `reasoning_effort`; None leaves it to the template.
 
     Raises:
         ValueError: the tokenizer has no chat template, the template ignores the effort, or a problem has a system
@@ -50,14 +49,7 @@ def render(
             f"{tokenizer.name_or_path}: found no chat template; wanted chat_template.jinja beside the tokenizer"
         )
 
-    def text(messages: list[dict], effort: str | None) -> str:
-        options = dated() | ({"reasoning_effort": effort} if effort else {})
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
-
-    if effort and len({text(problems[0]["input"], choice) for choice in EFFORTS}) < len(EFFORTS):
-        raise ValueError(
-            f"{tokenizer.name_or_path}: the chat template takes no reasoning_effort; leave --reasoning-effort out"
-        )
+    options = dated() | reasoning_effort.chosen(tokenizer, effort)
     prompts = []
     for problem in problems:
         messages = problem["input"]
@@ -65,7 +57,7 @@ def render(
             if any(message.get("role") in ("system", "developer") for message in messages):
                 raise ValueError(f"problem {problem['id']!r} has a system prompt of its own; leave --system-prompt out")
             messages = [{"role": "system", "content": system_prompt}, *messages]
-        rendered = text(messages, effort)
+        rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
         tokens = tokenizer(rendered, add_special_tokens=False)["input_ids"]
         prompts.append(Prompt(rendered, tokens, digest(rendered), open_channel(rendered)))
     return prompts

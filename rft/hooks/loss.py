@@ -61,7 +61,9 @@ def token_weights(token_counts: list[int], accumulation: int, ranks: int, all_re
     steps = counts.split(accumulation)
     totals = all_reduce(torch.stack([step.sum() for step in steps])).tolist()
     return [
-        count * len(step) * ranks / total for step, total in zip(steps, totals, strict=True) for count in step.tolist()
+        count * len(step) * ranks / (total or 1)  # a step of cut answers, all masked, has no token
+        for step, total in zip(steps, totals, strict=True)
+        for count in step.tolist()
     ]
 
 

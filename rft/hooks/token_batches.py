@@ -84,7 +84,7 @@ def weights(plan: list[list[list[int]]], items: list["BufferItem"], policy_loss_
         items: of one sequence each, with `action_mask`.
     """
     counts = [1 if policy_loss_type == "gspo" else int(item.action_mask.sum()) for item in items]
-    total = sum(counts)
+    total = sum(counts) or 1  # a step of cut answers, all masked, has no token
     return [[sum(counts[i] for i in batch) * len(plan) / total for batch in batches] for batches in plan]
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from rft.options import actor, remote_code
 from rft.options import batches as batches  # the trainer's main settles them
+from rft.options.effort import EFFORTS
 from rft.options.refusals import hub_config, refuse, require_sinks
 from rft.options.settled import settle
 from rft.options.unknown import explain
@@ -47,6 +48,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["micro_batch", "batch"],
         default="micro_batch",
         help="batch: mean over all action tokens of an optimizer step, whatever the split into micro-batches (#1249)",
+    )
+    group.add_argument(
+        "--mask_truncated",
+        action="store_true",
+        help="take answers that were cut at the length limit out of policy loss, KL and entropy; their rewards stay in "
+        "their group's advantages (DAPO's overlong filtering; docs/loss.md)",
     )
     group.add_argument(
         "--micro_train_tokens",
@@ -105,6 +112,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["shuffled", "file"],
         default="shuffled",
         help="file: take the prompts in the order of --prompt_data, for a curriculum (data/make_curriculum.py)",
+    )
+    group.add_argument(
+        "--reasoning_effort",
+        choices=EFFORTS,
+        help="what the chat template tells the model, in training and in evaluations; without it the template's own, "
+        "of gpt-oss medium",
     )
     group.add_argument(
         "--stop_rules",

@@ -24,11 +24,12 @@ def require_sound_loss(args: Namespace) -> None:
 
     Raises:
         ValueError: a correction whose name, bounds or loss type do not fit; a group of one; batch normalisation of a
-            loss that is no mean over tokens.
+            loss that is no mean over tokens; a mask of cut answers where none is known, or a mean counts them.
     """
     require_defined_correction(args)
     require_group(args)
     require_token_mean(args)
+    require_maskable(args)
 
 
 def require_defined_correction(args: Namespace) -> None:
@@ -105,6 +106,22 @@ def require_token_mean(args: Namespace) -> None:
             "  found:  --policy_loss_type gspo --loss_normalization batch\n"
             "  wanted: micro_batch, with which each sequence counts the same whatever the split\n"
             "  repair: leave --loss_normalization out"
+        )
+
+
+def require_maskable(args: Namespace) -> None:
+    """Refuse `--mask_truncated` where it would mask nothing, or leave what it masks in the divisor.
+
+    Raises:
+        ValueError: with an agent, whose samples do not say that they were cut; with gspo, a mean over responses.
+    """
+    if args.mask_truncated and (args.agent_func_path or args.policy_loss_type == "gspo"):
+        agent = bool(args.agent_func_path)
+        raise ValueError(
+            "--mask_truncated needs answers of one turn that say whether they were cut, and a mean over tokens\n"
+            f"  found:  {f'--agent_func_path {args.agent_func_path}' if agent else '--policy_loss_type gspo'}\n"
+            f"  wanted: {'a reward function (--remote_rm_url)' if agent else '--policy_loss_type ppo'}\n"
+            "  repair: leave --mask_truncated out"
         )
 
 

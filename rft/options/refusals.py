@@ -5,7 +5,7 @@ Standard library only, but for models of the hub, which only the trainer looks u
 
 from argparse import Namespace
 
-from rft.options import actor, batches, loss, remote_code
+from rft.options import actor, batches, effort, loss, remote_code
 from rft.options.assertions import require_what_upstream_asserts
 from rft.record.eval_names import dataset_names
 from rft.rules.judge import chosen
@@ -139,6 +139,7 @@ REFUSALS = (
     require_sound_attention,
     require_stoppable,
     require_names_of_sets,
+    effort.require_used,
     require_what_upstream_asserts,
 )
 

@@ -48,6 +48,28 @@ def test_prompts_carry_one_date(checkpoint, monkeypatch):
         prompt()
 
 
+def test_prompts_carry_the_effort_that_is_asked_for(checkpoint):
+    """By the tiny model's Harmony template, whose own effort is low; one that does not write it is refused."""
+    from openrlhf.datasets import PromptDataset
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+
+    def prompt(**effort) -> str:
+        args = types.SimpleNamespace(input_key="input", label_key=None, apply_chat_template=True, **effort)
+        strategy = types.SimpleNamespace(args=args, is_rank_0=lambda: False)
+        return PromptDataset([{"input": "1 + 1"}], tokenizer, strategy).prompts[0]
+
+    own = prompt()
+    assert "Reasoning: low" in own and prompt(reasoning_effort=None) == own
+    for effort in ("low", "medium", "high"):
+        assert prompt(reasoning_effort=effort) == own.replace("Reasoning: low", f"Reasoning: {effort}")
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    assert prompt() == "1 + 1"
+    with pytest.raises(ValueError, match="takes no reasoning_effort"):
+        prompt(reasoning_effort="high")
+
+
 def test_workers_know_the_places_of_their_run(monkeypatch):
     from openrlhf.cli import train_ppo_ray
 

@@ -1,61 +1,13 @@
 """Micro-batches by tokens in OpenRLHF's own experience maker and replay buffer: every sample keeps what is its own."""
 
-import types
-
 import pytest
-import torch
+from experiences import BUDGET, LENGTHS, PROMPT, maker, rollout
 from ranks import run_module
-
-LENGTHS = (3, 11, 5, 2, 9, 7, 4, 8)  # action tokens; two prompts of four samples
-PROMPT, BUDGET = 4, 20
-
-
-def rollout() -> list:
-    """One sample a length, whose tokens, reward and log-probabilities tell which one it is."""
-    from openrlhf.trainer.ppo_utils.experience_maker import Experience
-
-    made = []
-    for number, length in enumerate(LENGTHS):
-        tokens = torch.full((1, PROMPT + length), 10 + number)
-        mask = torch.zeros(1, PROMPT + length - 1, dtype=torch.long)
-        mask[:, PROMPT - 1 :] = 1
-        info = {"total_length": torch.tensor([PROMPT + length]), "number": torch.tensor([float(number)])}
-        fields = {"sequences": tokens, "attention_mask": torch.ones_like(tokens), "action_mask": mask, "info": info}
-        made.append(Experience(**fields, rewards=torch.tensor([float(number**2)]), prompts=["p"], labels=["l"]))
-    return made
-
-
-def maker(**changes):
-    """OpenRLHF's experience maker, as far as it needs no actor, and its options."""
-    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-
-    args = types.SimpleNamespace(
-        actor_num_gpus_per_node=2, actor_num_nodes=1, advantage_estimator="group_norm", ds_tensor_parallel_size=1,
-        gamma=1.0, micro_rollout_batch_size=1, micro_rollout_tokens=BUDGET, micro_train_tokens=BUDGET,
-        n_samples_per_prompt=4, no_advantage_std_norm=False, overlong_buffer_len=None, policy_loss_type="ppo",
-        reward_clip_range=(-10, 10), ring_attn_size=1, stop_properly_penalty_coef=None, train_batch_size=4,
-        use_dynamic_batch=True,
-    )  # fmt: skip
-    vars(args).update(changes)
-    made = object.__new__(RemoteExperienceMaker)
-    made.args, made.strategy, made.advantage_estimator = (
-        args,
-        types.SimpleNamespace(args=args),
-        args.advantage_estimator,
-    )
-    made.kl_ctl, made.tokenizer = types.SimpleNamespace(value=0.0), types.SimpleNamespace(pad_token_id=0)
-    return made
 
 
 def scored(made) -> list:
     """What the experience maker makes of a rollout, with log-probabilities that name the sample."""
-    experiences = made.split_rollout_samples(rollout())
-    for experience in experiences:
-        numbers = experience.info["number"][:, None]
-        experience.action_log_probs = -numbers * experience.action_mask
-        experience.kl = torch.zeros_like(experience.action_log_probs)
-        experience.info["kl"] = experience.kl.sum(-1)
-    return made.compute_advantages_and_returns(experiences)
+    return made.make_experience_batch(rollout())
 
 
 def by_sample(experiences: list) -> dict[int, tuple]:

@@ -93,5 +93,5 @@ def test_the_patch_of_the_recipe_can_be_finished(checkout):
         follow(checkout, *block)
     commands = "".join(content for said, language, content in blocks(1) if language == "bash")
     run(checkout, "\n".join(line for line in commands.splitlines() if not re.search("apply_patches|pytest", line)))
-    assert (checkout / "patches/openrlhf-0.9.3/mean-of-no-tokens.patch").is_file()
-    assert "mean-of-no-tokens" in (checkout / "patches/README.md").read_text()
+    assert (checkout / "patches/openrlhf-0.9.3/normalize-under-mask.patch").is_file()
+    assert "normalize-under-mask" in (checkout / "patches/README.md").read_text()

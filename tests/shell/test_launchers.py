@@ -51,11 +51,20 @@ def test_a_launcher_is_short_and_states_its_acceptance(launcher):
         assert "# Prediction" in text
 
 
-def test_code_that_training_trusts_is_trusted_in_the_evaluations(tmp_path):
-    for more, wanted in ([], False), (["--trust_remote_code"], True):
+@pytest.mark.parametrize(
+    ("of_training", "of_evaluation"),
+    [
+        (["--trust_remote_code"], ["--trust-remote-code"]),
+        (["--reasoning_effort", "low"], ["--reasoning-effort", "low"]),
+        (["--head_dtype", "model"], ["--head-dtype", "model"]),
+    ],
+    ids=["code", "effort", "head"],
+)
+def test_the_evaluations_are_of_what_is_trained(tmp_path, of_training, of_evaluation):
+    for more, wanted in ([], False), (of_training, True):
         evaluations = [words for name, words in dry_run(BIG, tmp_path, *more) if name == "eval_posthoc.py"]
         assert len(evaluations) == 2
-        assert {"--trust-remote-code" in words for words in evaluations} == {wanted}
+        assert {" ".join(of_evaluation) in " ".join(words) for words in evaluations} == {wanted}
 
 
 def option(words, name):

@@ -5,6 +5,7 @@ python actor_checks.py CHECKPOINT OUT ratio on|off
 python actor_checks.py CHECKPOINT OUT correction KIND CAP
 python actor_checks.py CHECKPOINT OUT stages ZERO_STAGE:MICRO_TRAIN_TOKENS …  0: one sample a micro-batch
 python actor_checks.py CHECKPOINT OUT packing MICRO_TRAIN_TOKENS …            in float32; the status in OUT.json
+python actor_checks.py CHECKPOINT OUT cut MICRO_TRAIN_TOKENS:absent|masked|all …  the same, of answers that were cut
 python actor_checks.py CHECKPOINT OUT reference
 python actor_checks.py CHECKPOINT OUT modes
 """
@@ -15,6 +16,7 @@ import os
 import statistics
 import sys
 import types
+from collections.abc import Iterable
 from pathlib import Path
 
 import papers
@@ -26,10 +28,11 @@ from openrlhf.trainer.ppo_utils.experience_maker import Experience
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from safetensors.torch import save_file
 
-from rft.hooks import token_batches
+from rft.hooks import token_batches, truncated
 
 RESPONSES = (4, 40, 9, 25)  # tokens: with equal lengths every normalisation is the same
 PROMPT = 9
+CUT = (1, 3)  # samples whose answers were cut at the length limit, in `cut`
 
 
 def build(checkpoint: str, micro: int = 2, **changes):
@@ -63,25 +66,32 @@ def sample(number: int, response: int) -> dict[str, torch.Tensor]:
     }
 
 
-def fill(trainer) -> None:
-    """The same samples whatever the number of ranks: each rank takes its share, of them or of their micro-batches."""
+def fill(trainer, numbers: Iterable[int] = (0, 1, 2, 3), cut: Iterable[int] = ()) -> None:
+    """The same samples whatever the number of ranks: each rank takes its share, of them or of their micro-batches.
+
+    Args:
+        numbers: samples to train on.
+        cut: those of them that are masked.
+    """
     rank, ranks, made = torch.distributed.get_rank(), torch.distributed.get_world_size(), []
-    for number, response in enumerate(RESPONSES):
+    for number in numbers:
+        response = RESPONSES[number]
         inputs = sample(number, response)
         with torch.no_grad():
             log_probs = trainer.actor(inputs["sequences"], inputs["action_mask"], inputs["attention_mask"])
-        noise, numbers = inputs.pop("noise"), {"total_length": PROMPT + response, "response_length": response}
-        numbers |= {"reward": number, "kl": 0.1 * number, "return": 1}
-        info = {name: torch.tensor([float(value)]) for name, value in numbers.items()}
+        noise, logged = inputs.pop("noise"), {"total_length": PROMPT + response, "response_length": response}
+        logged |= {"reward": number, "kl": 0.1 * number, "return": 1, "truncated": number in cut}
+        info = {name: torch.tensor([float(value)]) for name, value in logged.items()}
         inputs |= {"action_log_probs": log_probs + noise, "rollout_log_probs": log_probs, "info": info}
-        made.append(Experience(**inputs, index=[number]))
+        made.append(Experience(**inputs, base_action_log_probs=log_probs - noise, index=[len(made)]))
+    truncated.mask(made)
     if trainer.args.use_dynamic_batch:
         made = token_batches.for_training(made, trainer.args)
     for experience in spike_train.share(made, rank, ranks):
         trainer.replay_buffer.append(experience)
 
 
-def train(trainer) -> dict[str, torch.Tensor]:
+def train(trainer, kl: float = 0.0, **of_samples) -> dict[str, torch.Tensor]:
     """One optimizer step; the whole gradient before clipping, by parameter."""
     gradient, stock = {}, trainer.strategy.optimizer_step
 
@@ -93,8 +103,8 @@ def train(trainer) -> dict[str, torch.Tensor]:
         stock(optimizer, model, scheduler, name=name)
 
     trainer.strategy.optimizer_step = observed
-    fill(trainer)
-    gradient["status"] = trainer.ppo_train(0.0)
+    fill(trainer, **of_samples)
+    gradient["status"] = trainer.ppo_train(kl)
     return gradient
 
 
@@ -123,6 +133,22 @@ def stages(checkpoint: str, out: Path, *cases: str) -> None:
         tensors.pop("status")
         found[case] = torch.cat([tensors[name].flatten() for name in sorted(tensors)])
     save_file(found, out)
+
+
+def cut(checkpoint: str, out: Path, *cases: str) -> None:
+    """With every term of the loss: `absent` trains on the other samples alone, `all` masks them too."""
+    found, status, whole = {}, {}, range(len(RESPONSES))
+    for case in cases:
+        tokens, kind = case.split(":")
+        numbers = [number for number in whole if kind != "absent" or number not in CUT]
+        options = {"param_dtype": "fp32", "zero_stage": 2, "enable_vllm_is_correction": True, "use_kl_loss": True}
+        options |= {"use_dynamic_batch": tokens != "0", "micro_train_tokens": int(tokens), "entropy_loss_coef": 0.1}
+        trainer = build(checkpoint, 1, train_batch_size=len(numbers), loss_normalization="batch", **options)
+        tensors = train(trainer, 0.1, numbers=numbers, cut=whole if kind == "all" else CUT)
+        status[case] = tensors.pop("status")
+        found[case] = torch.cat([tensors[name].flatten() for name in sorted(tensors)])
+    save_file(found, out)
+    out.with_suffix(".json").write_text(json.dumps(status))
 
 
 def packing(checkpoint: str, out: Path, *budgets: str) -> None:
@@ -201,7 +227,7 @@ def modes(checkpoint: str, out: Path) -> None:
 
 
 def main(checkpoint: str, out: str, kind: str, *rest: str) -> None:
-    kinds = {"gradient": gradient, "stages": stages, "correction": correction, "ratio": ratio}
+    kinds = {"gradient": gradient, "stages": stages, "correction": correction, "ratio": ratio, "cut": cut}
     (kinds | {"packing": packing, "reference": reference, "modes": modes})[kind](checkpoint, Path(out), *rest)
     torch.distributed.barrier()
 

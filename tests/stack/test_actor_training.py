@@ -88,6 +88,23 @@ def test_status_does_not_depend_on_the_packing(packings):
             assert found == pytest.approx(alone, rel=1e-4, abs=1e-6), (ranks, budget)
 
 
+def test_masked_answers_leave_the_loss(checkpoint, tmp_path):
+    """Two of four answers masked, one of them alone in its micro-batch or beside others: the gradient of the others."""
+    out, masked = tmp_path / "gradients", ("0:masked", "49:masked", "114:masked")
+    run_ranks("actor_checks.py", 1, checkpoint, out, "cut", "0:absent", *masked, "0:all")
+    found, status = load_file(out), json.loads(out.with_suffix(".json").read_text())
+    distances = {case: distance(found[case], found["0:absent"]) for case in masked}
+    print("relative distance of the gradient from that of the other answers alone:", distances)
+    assert max(distances.values()) < 1e-5  # 2^-24 a rounding, of sums of some hundreds of terms
+    of_tokens = ("policy_loss", "entropy_loss", "kl", "ppo_kl", "tokens_in_batch")
+    for case in masked:
+        wanted = {name: status["0:absent"][name] for name in of_tokens}
+        assert {name: status[case][name] for name in of_tokens} == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+        assert status[case]["truncated"] == 0.5 and status[case]["response_length"] == 19.5
+    assert not found["0:all"].any() and status["0:all"]["grad_norm"] == 0
+    assert "policy_loss" not in status["0:all"] and status["0:all"]["truncated"] == 1
+
+
 @pytest.mark.parametrize(("kind", "share"), [("tis", "truncated"), ("token-mis", "masked"), ("seq-mis", "masked")])
 def test_correction_reaches_the_loss_and_the_metrics(checkpoint, tmp_path, kind, share):
     run_ranks("actor_checks.py", 1, checkpoint, tmp_path / "seen", "correction", kind, 1.1)

@@ -189,6 +189,8 @@ def test_corrections_have_their_usual_bounds_unless_told():
         (f"{CORRECTED} icepop --vllm_is_bounds 2 5", "of icepop: found 2 5", "--vllm_is_bounds 0.5 5"),
         (f"--policy_loss_type gspo {CORRECTED} icepop", "gspo has no weights", "--policy_loss_type ppo"),
         ("--policy_loss_type gspo --loss_normalization batch", "gspo's loss is a mean over sequences", "out"),
+        ("--policy_loss_type gspo --mask_truncated", "a mean over tokens", "leave --mask_truncated out"),
+        ("--agent_func_path agent.py --mask_truncated", "answers of one turn", "leave --mask_truncated out"),
         ("--advantage_estimator dr_grpo --n_samples_per_prompt 1", "no advantage at all", "--n_samples_per_prompt 8"),
     ],
 )  # fmt: skip

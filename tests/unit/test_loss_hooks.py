@@ -42,6 +42,11 @@ def test_scales_make_a_mean_over_all_tokens_of_a_step(mine, other):
         assert sum(scales[0][step]) + sum(scales[1][step]) == pytest.approx(4)
 
 
+def test_a_step_without_a_token_weighs_nothing():
+    totals = torch.tensor([0.0, 6.0], dtype=torch.float64)
+    assert token_weights([0, 0, 4, 0], 2, 1, lambda _: totals) == [0, 0, 4 * 2 / 6, 0]
+
+
 def options(**changes) -> types.SimpleNamespace:
     defaults = {
         "on_policy_ratio_one": True, "rollout_batch_size": 4, "n_samples_per_prompt": 2, "train_batch_size": 8,

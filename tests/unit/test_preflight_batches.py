@@ -60,6 +60,7 @@ def test_bad_commands_are_refused(words, message):
         "--use_dynamic_batch", "--train_max_tokens_per_gpu 9000", "--loss_normalization batch --policy_loss_type gspo",
         "--vllm_is_correction_type mis", "--attn_implementation flash_attention_2", "--attn_implementation sdpa",
         "--packing_samples", "--micro_train_tokens 640", "--ring_attn_size 2", "--stop_rules all --async_train",
+        "--mask_truncated --policy_loss_type gspo", "--reasoning_effort low",
     ],
 )  # fmt: skip
 def test_trainer_and_preflight_refuse_the_same_with_one_message(text, tmp_path):
