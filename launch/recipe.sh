@@ -25,6 +25,10 @@ use_fixed_recipe() {
 # add_recipe NAME: to the model's preset. Sets LONGEST, the tokens of its longest sample, for the cluster's preset.
 add_recipe() {
     local -A options=()
+    [[ -z ${EFFORT:-} || $1 == tuned && $EFFORT =~ ^(low|medium)$ ]] ||
+        die "EFFORT chooses between two forms of the recipe tuned" "EFFORT=$EFFORT, RECIPE=$1" \
+            "RECIPE=tuned with EFFORT=low or EFFORT=medium (the default)" \
+            "unset EFFORT; another effort: --reasoning_effort high --generate_max_len N behind the launcher"
     RECIPE_ARGS=()
     use "recipes/$1"
     MODEL_ARGS+=("${RECIPE_ARGS[@]}")

@@ -65,7 +65,7 @@ if [[ $DRY_RUN == 1 ]]; then
 fi
 
 # A directory holds one sweep: runs of other settings would be compared as if the rate alone differed.
-asked=$(print_command "${launcher#"$ROOT"/}" "SEED=${SEED:-}" "RECIPE=$recipe" "${words[@]}")
+asked=$(print_command "${launcher#"$ROOT"/}" "SEED=${SEED:-}" "RECIPE=$recipe" "EFFORT=${EFFORT:-}" "${words[@]}")
 mkdir -p -- "$RUN_DIR"
 exec {lock}>>"$RUN_DIR/sweep.lock"
 flock -n "$lock" || die "the sweep's directory is taken" "$RUN_DIR, which another sweep is using" "one at a time" \

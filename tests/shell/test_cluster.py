@@ -144,6 +144,7 @@ def model(folder: Path, gigabytes: float, **more) -> Path:
         "quantization_config": {"quant_method": "mxfp4"},
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config | more))
+    (folder / "chat_template.jinja").write_text("{{ reasoning_effort }}")
     with (folder / "model.safetensors").open("wb") as stream:
         stream.truncate(int(gigabytes * 1e9))
     return folder

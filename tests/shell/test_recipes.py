@@ -52,6 +52,23 @@ def test_tuned_is_one_on_policy_update_a_rollout_at_a_constant_rate(size, tmp_pa
     assert args["lora_alpha"] == args["lora_rank"]
 
 
+@pytest.mark.parametrize("size", LAUNCHERS)
+def test_low_effort_is_the_short_form_of_tuned(size, tmp_path):
+    usual, low = (trained_with(dry_run(LAUNCHERS[size], tmp_path, RECIPE="tuned", EFFORT=e)) for e in ("medium", "low"))
+    assert usual == trained_with(dry_run(LAUNCHERS[size], tmp_path, RECIPE="tuned"))
+    differing = {name: (usual[name], low[name]) for name in usual if usual[name] != low[name]}
+    assert differing == {"generate_max_len": (8192, 4096), "reasoning_effort": ("medium", "low")}
+
+
+@pytest.mark.parametrize(
+    "more", [{"EFFORT": "high", "RECIPE": "tuned"}, {"EFFORT": "low"}, {"EFFORT": "low", "RECIPE": "a26"}]
+)
+def test_an_effort_that_no_recipe_has_is_refused(more, tmp_path):
+    done = launch(LAUNCHERS["20b"], tmp_path, **more)
+    assert done.returncode == 1 and not done.stdout and f"found:  EFFORT={more['EFFORT']}, RECIPE=" in done.stderr
+    assert "wanted: RECIPE=tuned with EFFORT=low" in done.stderr and "repair: unset EFFORT" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("launcher", "recipe", "wanted"),
     [
