@@ -23,7 +23,7 @@ KNOWN = ("cosine_with_min_lr", "constant_with_warmup", "constant")  # schedulers
 # Rates that published runs took, at alpha = rank for LoRA (docs/sources.md, "The tuned recipe").
 USUAL = (1e-5, 3e-4)
 USUAL_IN_FULL = (1e-6, 5e-6)
-GOOD, GOOD_IN_FULL = 2e-5, 1e-6
+GOOD, GOOD_IN_FULL, GOOD_FOR_SMALL = 2e-5, 1e-6, 3e-3  # the last: the tiny launcher's
 COLLAPSED_AT = 1e-2  # the tiny model, with LoRA, within 40 steps; gpt-oss diverged at 3e-3, supervised
 VARIABLES = {
     "POOL": "prompts (lines of the training file)",
@@ -101,13 +101,13 @@ def judge_value(schedule: Schedule, scaling: float | None, small: bool = False) 
     rate = schedule.target
     low, high = USUAL_IN_FULL if scaling is None else USUAL
     usual = f"usual for {'full training' if scaling is None else 'LoRA at alpha = rank'}: {low:g} to {high:g}"
-    good = GOOD_IN_FULL if scaling is None else float(f"{GOOD / scaling:.1g}")
+    good = GOOD_FOR_SMALL if small else GOOD_IN_FULL if scaling is None else float(f"{GOOD / scaling:.1g}")
     repair = f"--actor_learning_rate {good:g}"
     if not math.isfinite(rate) or rate < 0:
         return "no-go", f"{rate:g} is no learning rate; {usual}", repair
     if rate >= COLLAPSED_AT:
         destroyed = f"{rate:g}: even the tiny model collapsed within 40 steps at {COLLAPSED_AT:g}; {usual}"
-        return "no-go", destroyed, f"{repair} (tiny: 3e-3)"
+        return "no-go", destroyed, repair
     if rate == 0:
         return "warn", "0: nothing is learned, as a control run wants it", repair
     scaled = rate * (1 if scaling is None else scaling)
@@ -115,7 +115,8 @@ def judge_value(schedule: Schedule, scaling: float | None, small: bool = False) 
     # The bounds are round numbers, and a product of floats may miss them by its last digit.
     if scaled < low * (1 - 1e-9):
         far = f", at most {summed(schedule, schedule.total):.1g} in all" if schedule.total else ""
-        return "warn", f"{found} will move little{far}; {usual}", f"{repair}, or RECIPE=tuned of the launchers"
+        recipe = "" if small else ", or RECIPE=tuned of the launchers"
+        return "warn", f"{found} will move little{far}; {usual}", repair + recipe
     if scaled > high * (1 + 1e-9) and not small:
         return "warn", f"{found} may diverge, as gpt-oss did at 3e-3; {usual}", repair
     return "go", usual if not small else "a small model, for which there is no usual range", ""

@@ -33,12 +33,12 @@ RANK = "--lora_rank 32 --lora_alpha 32"
         ("--lora_rank 32 --lora_alpha 64 --actor_learning_rate 5e-7", CONFIG_20B, WARN, "will move little", "1e-05"),
         ("--lora_rank 64 --lora_alpha 128 --actor_learning_rate 1e-6", CONFIG_120B, WARN, "will move little", "1e-05"),
         (f"{RANK} --actor_learning_rate 1e-12", CONFIG_20B, WARN, "will move little", "2e-05, or RECIPE=tuned"),
-        ("--lora_alpha 16 --actor_learning_rate 1e-12", SMALL, WARN, "will move little", "1e-05"),
+        ("--lora_alpha 16 --actor_learning_rate 1e-12", SMALL, WARN, "will move little", "0.003"),
         # Too high.
         (f"{RANK} --actor_learning_rate 3e-3", CONFIG_20B, WARN, "may diverge", "2e-05"),
         (f"{RANK} --actor_learning_rate 3e-3", {}, WARN, "may diverge", "2e-05"),
         (f"{RANK} --actor_learning_rate 1e-2", CONFIG_20B, NO_GO, "collapsed", "2e-05"),
-        ("--lora_alpha 16 --actor_learning_rate 5", SMALL, NO_GO, "collapsed", "tiny: 3e-3"),
+        ("--lora_alpha 16 --actor_learning_rate 5", SMALL, NO_GO, "collapsed", "0.003"),
         # No rates.
         ("--actor_learning_rate nan", CONFIG_20B, NO_GO, "nan is no learning rate", "--actor_learning_rate"),
         ("--actor_learning_rate inf", CONFIG_20B, NO_GO, "inf is no learning rate", "--actor_learning_rate"),
