@@ -101,7 +101,8 @@ def judge_value(schedule: Schedule, scaling: float | None, small: bool = False) 
     rate = schedule.target
     low, high = USUAL_IN_FULL if scaling is None else USUAL
     usual = f"usual for {'full training' if scaling is None else 'LoRA at alpha = rank'}: {low:g} to {high:g}"
-    good = GOOD_FOR_SMALL if small else GOOD_IN_FULL if scaling is None else float(f"{GOOD / scaling:.1g}")
+    multiplied = scaling if scaling and scaling > 0 else 1  # no alpha is another check's
+    good = GOOD_FOR_SMALL if small else GOOD_IN_FULL if scaling is None else float(f"{GOOD / multiplied:.1g}")
     repair = f"--actor_learning_rate {good:g}"
     if not math.isfinite(rate) or rate < 0:
         return "no-go", f"{rate:g} is no learning rate; {usual}", repair

@@ -57,6 +57,11 @@ def test_what_is_no_rate_is_no_go(rate):
     refused(found, "is no learning rate; usual for LoRA", "--actor_learning_rate 1e-05")
 
 
+def test_an_alpha_of_zero_is_left_to_its_own_check():
+    found = check_learning_rate(changed(actor_learning_rate=2e-5, lora_alpha=0), CONFIG_20B, 768)
+    refused(found, "x alpha / rank = 0 will move little", "--actor_learning_rate 2e-05", WARN)
+
+
 def test_the_schedule_is_judged():
     constant = "--lr_scheduler constant_with_warmup --lr_warmup_ratio 0.03"
     for kind in ("", constant, "--lr_scheduler constant"):
