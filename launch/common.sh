@@ -2,7 +2,7 @@
 # What every launcher shares: strict mode, run directory, phases, environment, the training command.
 #
 #   source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"      at the top of launch/train_*.sh
-#   use models/NAME; use_cluster; use tasks/NAME              the presets: MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS
+#   use models/NAME; use_recipe; use_cluster; use tasks/NAME  the presets: MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS
 #   experiment "$@"               launch/pipeline.sh: the complete run; the user's options come last and win
 #
 # or, where model and data are made by the launcher, its steps: begin_run "$@"; phase NAME; setup_env; start_ray;
@@ -41,6 +41,8 @@ source "$ROOT/launch/stack.sh"
 source "$ROOT/launch/setup.sh"
 # shellcheck source=launch/ray.sh
 source "$ROOT/launch/ray.sh"
+# shellcheck source=launch/recipe.sh
+source "$ROOT/launch/recipe.sh"
 # shellcheck source=launch/cluster.sh
 source "$ROOT/launch/cluster.sh"
 # shellcheck source=launch/start.sh

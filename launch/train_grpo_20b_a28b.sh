@@ -9,7 +9,8 @@
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 use models/gpt-oss-20b
+use_fixed_recipe a26
 use_cluster
 use tasks/math
-GRPO_ARGS+=(--prompt_data "$DATA_ROOT/sft_rl_pool_400.jsonl" --num_episodes 1 --eps_clip 0.1)
+GRPO_ARGS+=(--prompt_data "$DATA_ROOT/sft_rl_pool_400.jsonl" --max_samples 400 --eps_clip 0.1)
 experiment "$@"

@@ -15,6 +15,10 @@ GOLDEN = Path(__file__).parent / "golden"
 SCRIPTS = sorted([ROOT / ".ci/run", *ROOT.glob("*.sh"), *ROOT.glob("[a-z]*/**/*.sh")])
 SCRIPTS = [s for s in SCRIPTS if s.relative_to(ROOT).parts[0] != "runs"]
 LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh"))
+RECIPES = sorted(recipe.stem for recipe in (ROOT / "launch/recipes").glob("*.env"))
+# Each launcher as it is, and with the other recipes where it takes any.
+GOLDEN_RUNS = [(launcher, None) for launcher in LAUNCHERS]
+GOLDEN_RUNS += [(one, r) for one in LAUNCHERS if "\nuse_recipe\n" in one.read_text() for r in RECIPES if r != "a26"]
 
 
 def names(paths):
@@ -58,9 +62,9 @@ def launch(launcher, tmp_path, *arguments, **environment):
     return result
 
 
-def dry_run(launcher, tmp_path, *arguments):
+def dry_run(launcher, tmp_path, *arguments, **environment):
     """Lines that a dry run prints, with the checkout's place written as ROOT, and its environment as users call it."""
-    result = launch(launcher, tmp_path, *arguments, DRY_RUN="1")
+    result = launch(launcher, tmp_path, *arguments, DRY_RUN="1", **environment)
     assert result.returncode == 0, result.stderr
     return result.stdout.replace(str(tmp_path / "checkout"), "ROOT").replace("ROOT/.venv-cpu/", "ROOT/.venv/")
 
@@ -87,11 +91,11 @@ def test_a_broken_environment_hinders_no_launch(tmp_path):
     assert dry_run(launcher, tmp_path) == wanted
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS, ids=names(LAUNCHERS))
-def test_dry_run_is_golden(launcher, tmp_path):
+@pytest.mark.parametrize("launcher, recipe", GOLDEN_RUNS, ids=[f"{one.stem}-{r}" for one, r in GOLDEN_RUNS])
+def test_dry_run_is_golden(launcher, recipe, tmp_path):
     """After a change that is meant: RFT_WRITE_GOLDEN=1 python -m pytest tests/shell, and read the diff."""
-    golden = GOLDEN / f"{launcher.stem}.txt"
-    found = dry_run(launcher, tmp_path)
+    golden = GOLDEN / f"{launcher.stem}{f'.{recipe}' if recipe else ''}.txt"
+    found = dry_run(launcher, tmp_path, **({"RECIPE": recipe} if recipe else {}))
     if flag("RFT_WRITE_GOLDEN"):
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(found)

@@ -18,14 +18,15 @@ from rft.runs.preflight.lines import GO
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh"))
+TUNED = [launcher for launcher in LAUNCHERS if "\nuse_recipe\n" in launcher.read_text()]
 # Without a model or a reward, which the trainer refuses.
 INCOMPLETE = [[], ["--num_episodes", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
 
 
-def training_words(launcher: Path, place: Path) -> list[str]:
+def training_words(launcher: Path, place: Path, recipe: str = "") -> list[str]:
     """The options of the training command that a launcher prints, for a model in `place`."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(place), "RFT_STACK": "cpu", "DRY_RUN": "1"}
-    environment |= {"RUN_DIR": str(place / "run"), "MODEL": str(place), "CLUSTER": "8xh100"}
+    environment |= {"RUN_DIR": str(place / "run"), "MODEL": str(place), "CLUSTER": "8xh100", "RECIPE": recipe}
     done = subprocess.run(["bash", launcher], env=environment, cwd=place, capture_output=True, text=True)
     (line,) = (line for line in done.stdout.splitlines() if command.MODULE in line)
     words = shlex.split(line)
@@ -36,7 +37,10 @@ def test_commands_are_read_as_the_trainer_reads_them(tmp_path):
     """And the trainer's own checks let every launcher's command pass."""
     packed = {"num_local_experts": 128, "quantization_config": {"quant_method": "mxfp4"}}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_oss", "architectures": [], **packed}))
-    commands = INCOMPLETE + [training_words(launcher, tmp_path) for launcher in LAUNCHERS]
+    (tmp_path / "chat_template.jinja").write_text("{{ reasoning_effort }}")
+    complete = [training_words(launcher, tmp_path) for launcher in LAUNCHERS]
+    complete += [training_words(launcher, tmp_path, "tuned") for launcher in TUNED]
+    commands = INCOMPLETE + complete
     (tmp_path / "commands.json").write_text(json.dumps([*commands, ["--generate_max", "8192"]]))
     done = run_module("read_commands", tmp_path / "commands.json", tmp_path / "found.json")
     assert done.returncode == 0, done.stdout[-4000:]
@@ -48,7 +52,7 @@ def test_commands_are_read_as_the_trainer_reads_them(tmp_path):
         for parsed in (theirs["parsed"], ours):
             parsed.pop("wandb_run_name")  # the time of day
         assert ours == theirs["parsed"]
-    assert [row["passes"] for row in found] == [False] * len(INCOMPLETE) + [True] * len(LAUNCHERS), done.stdout
+    assert [row["passes"] for row in found] == [False] * len(INCOMPLETE) + [True] * len(complete), done.stdout
 
 
 def test_nodes_of_a_real_cluster():

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from preflight_options import CONFIG_20B, EIGHT_GPUS, TINY, changed, options, refused, verdicts
 
 from rft.options import add, check, command
-from rft.runs import lr_schedule
 from rft.runs.preflight import batches
 from rft.runs.preflight.lines import GO, NO_GO, WARN
 
@@ -203,31 +202,6 @@ def test_steps():
     refused(batches.check_steps(asynchronous, 768), "no evaluation in the loop", "leave --async_train out", WARN)
     frozen = options("--freezing_actor_steps 100")
     refused(batches.check_steps(frozen, 768), "no update until then", "leave --freezing_actor_steps out", WARN)
-
-
-def test_learning_rate():
-    assert verdicts(batches.check_learning_rate(options(), 768)) == {GO}
-    slow = options("--num_episodes 400 --lr_warmup_ratio 0.5")
-    refused(batches.check_learning_rate(slow, 768), "after optimizer step 20 of 9,600", "--lr_warmup_ratio")
-    refused(batches.check_learning_rate(options("--actor_learning_rate 0"), 768), "0: nothing is learned", "5e-7", WARN)
-    refused(batches.check_learning_rate(options("--actor_learning_rate 1"), 768), "collapsed", "5e-7", WARN)
-    refused(batches.check_learning_rate(options("--lr_scheduler constant"), 768), "not judged", "cosine", WARN)
-    refused(batches.check_learning_rate(options("--lr_scheduler linear"), 768), "does not take", "cosine_with_min_lr")
-    refused(batches.check_learning_rate(options("--train_batch_size 256"), 1), "no optimizer step", "more prompts")
-
-
-def test_schedulers_that_the_trainer_can_build_are_known():
-    import torch
-    from transformers.optimization import SchedulerType, get_scheduler
-
-    for kind in SchedulerType:
-        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-        try:
-            get_scheduler(kind, optimizer, 1, 10, {"min_lr_rate": lr_schedule.MIN_RATE})
-            built = True
-        except TypeError:
-            built = False
-        assert built == (kind.value in batches.SCHEDULERS), kind
 
 
 def test_devices():

@@ -26,6 +26,7 @@ SIZES = {
     "episodes": st.integers(1, 50),
     "epochs": st.integers(1, 3),
     "ratio": st.sampled_from([0, 0.01, 0.03, 0.05, 0.1, 0.5, 1.0]) | st.floats(0, 1),
+    "kind": st.sampled_from(lr_schedule.KNOWN),
 }
 
 
@@ -58,17 +59,26 @@ def real_scheduler(args: SimpleNamespace, max_steps: int):
 
 @settings(max_examples=200)
 @given(data=st.data(), **SIZES)
-def test_schedule_equals_the_trainers(data, prompts, n_samples, batch, episodes, epochs, ratio):
+def test_schedule_equals_the_trainers(data, prompts, n_samples, batch, episodes, epochs, ratio, kind):
     args = SimpleNamespace(
         n_samples_per_prompt=n_samples, train_batch_size=batch, num_episodes=episodes, max_epochs=epochs,
-        lr_warmup_ratio=ratio, actor_learning_rate=5e-7, lr_scheduler="cosine_with_min_lr",
+        lr_warmup_ratio=ratio, actor_learning_rate=5e-7, lr_scheduler=kind,
     )  # fmt: skip
     max_steps = eval(MAX_STEPS, {"prompts_dataset": range(prompts), "args": args})
-    schedule = make_schedule(prompts, n_samples, batch, episodes, ratio, 5e-7, epochs)
+    schedule = make_schedule(prompts, n_samples, batch, episodes, ratio, 5e-7, epochs, scheduler=kind)
     assert schedule.total == max_steps
     real = real_scheduler(args, max_steps).lr_lambdas[0]
     for step in [0, 1, 20, max_steps, *data.draw(st.lists(st.integers(0, max(max_steps, 1)), max_size=20))]:
         assert factor(schedule, step) == pytest.approx(real(step), abs=1e-12)
+
+
+@settings(max_examples=50)
+@given(total=st.integers(20, 3000), ratio=st.floats(0, 1), kind=st.sampled_from(lr_schedule.KNOWN), data=st.data())
+def test_the_sum_of_the_rates_is_the_sum(total, ratio, kind, data):
+    schedule = make_schedule(total, 1, 1, 1, ratio, 2e-5, scheduler=kind)
+    steps = data.draw(st.integers(0, total))
+    summed = sum(factor(schedule, step) for step in range(steps)) * 2e-5
+    assert lr_schedule.summed(schedule, steps) == pytest.approx(summed, abs=1.1 * 2e-5)  # half a step at each end
 
 
 def test_a_scheduler_that_is_stepped_gives_the_same_rates():
@@ -131,6 +141,7 @@ GOOD = {"POOL": "400", "NS": "8", "TBS": "16", "EP": "1", "WARMUP": "0.05", "LR"
         ({"LR": "0"}, "LR=0"),
         ({"LR": "inf"}, "LR=inf"),
         ({"RBS": "0"}, "RBS=0"),
+        ({"SCHEDULER": "linear"}, "SCHEDULER=linear, wanted one of cosine_with_min_lr"),
     ],
 )
 def test_bad_variables_are_named(changed, word):
@@ -139,13 +150,18 @@ def test_bad_variables_are_named(changed, word):
 
 
 def script(**variables: str) -> subprocess.CompletedProcess:
-    environment = {k: v for k, v in os.environ.items() if k not in {*GOOD, "RBS"}} | variables
+    environment = {k: v for k, v in os.environ.items() if k not in {*GOOD, "RBS", "SCHEDULER"}} | variables
     return subprocess.run(["bash", "preflight_lr.sh"], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def test_the_script_as_the_reference_calls_it():
     done = script(**GOOD)
     assert done.returncode == 0 and "go: 99.4% of 5e-07 after optimizer step 20 of 200" in done.stdout
+    assert "warn: 5e-07 will move little" in done.stdout and "repair: LR=2e-05" in done.stderr
+    constant = script(**GOOD | {"LR": "2e-5", "SCHEDULER": "constant_with_warmup"})
+    assert constant.returncode == 0 and "go: 100.0% of 2e-05" in constant.stdout and not constant.stderr
+    done = script(**GOOD | {"LR": "5"})
+    assert done.returncode == 1 and "no-go: 5: even the tiny model collapsed" in done.stdout
     # 50,000 problems over 20 episodes: a warm-up of 25,000 steps, of which a run sees the first few hundred.
     done = script(**GOOD | {"POOL": " 50000\n", "EP": "20"})
     assert done.returncode == 1 and "no-go: 0.1%" in done.stdout and "--lr_warmup_ratio" in done.stderr

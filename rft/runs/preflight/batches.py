@@ -10,20 +10,7 @@ from rft import packing
 from rft.options import batches
 from rft.options.assertions import even_repair, ranks, samples
 from rft.options.command import gpus_wanted
-from rft.runs import lr_schedule
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
-
-# transformers' schedulers that accept the `min_lr_rate` which OpenRLHF passes to each of them.
-SCHEDULERS = (
-    "cosine_with_min_lr",
-    "cosine_warmup_with_min_lr",
-    "constant",
-    "constant_with_warmup",
-    "inverse_sqrt",
-)
-
-
-COLLAPSED_AT = 1e-2  # with LoRA, measured; larger models take far less
 
 
 def rollouts(args: Namespace, prompts: int) -> int:
@@ -129,38 +116,6 @@ def check_steps(args: Namespace, prompts: int | None) -> list[Line]:
     left = prompts % args.rollout_batch_size
     unused = f", {left} prompts an episode left out" if left else ""
     return lines("steps", faults, f"{total} rollout steps{unused}")
-
-
-def check_learning_rate(args: Namespace, prompts: int | None) -> list[Line]:
-    """The rate at optimizer step 20 is at least 30% of its target: rft.runs.lr_schedule."""
-    if args.lr_scheduler not in SCHEDULERS:
-        measured = f"--lr_scheduler {args.lr_scheduler} does not take the min_lr_rate that OpenRLHF passes"
-        return [Line("learning rate", NO_GO, measured, "--lr_scheduler cosine_with_min_lr")]
-    if args.actor_learning_rate <= 0:
-        measured = f"{args.actor_learning_rate:g}: nothing is learned"
-        return [Line("learning rate", WARN, measured, "--actor_learning_rate 5e-7")]
-    if args.actor_learning_rate >= COLLAPSED_AT:
-        measured = f"{args.actor_learning_rate:g}: the tiny model collapsed within 40 steps at {COLLAPSED_AT:g}"
-        return [Line("learning rate", WARN, measured, "--actor_learning_rate 5e-7 (20b), 3e-3 (tiny)")]
-    if args.lr_scheduler != "cosine_with_min_lr" or prompts is None:
-        measured = f"not judged: --lr_scheduler {args.lr_scheduler}, {prompts} prompts"
-        return [Line("learning rate", WARN, measured, "--lr_scheduler cosine_with_min_lr")]
-    good, measured, repair = lr_schedule.verdict(schedule(args, prompts))
-    return [Line("learning rate", GO if good else NO_GO, measured, repair)]
-
-
-def schedule(args: Namespace, prompts: int) -> lr_schedule.Schedule:
-    """The run's learning-rate schedule."""
-    return lr_schedule.make_schedule(
-        prompts,
-        args.n_samples_per_prompt,
-        args.train_batch_size,
-        args.num_episodes,
-        args.lr_warmup_ratio,
-        args.actor_learning_rate,
-        args.max_epochs,
-        args.rollout_batch_size,
-    )
 
 
 def check_devices(args: Namespace, config: dict, present: int | None) -> list[Line]:

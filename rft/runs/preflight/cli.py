@@ -18,7 +18,7 @@ from pathlib import Path
 from rft.options import command
 from rft.record.environment import set_environment
 from rft.record.files import replace_json
-from rft.runs.preflight import batches, data, disk, harmony, machine, memory, model, software
+from rft.runs.preflight import batches, data, disk, harmony, learning_rate, machine, memory, model, software
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import NO_GO, Line, read_config
 
@@ -78,7 +78,8 @@ def check_all(args: argparse.Namespace, run_dir: Path, also_evaluated: str = "")
     if not sizes:
         yield from batches.check_batches(args)
         yield from batches.check_steps(args, prompts.count)
-        yield from batches.check_learning_rate(args, prompts.count)
+        known = read_config(args.pretrain) if model_lines[0].verdict != NO_GO else {}
+        yield from learning_rate.check_learning_rate(args, known, prompts.count)
     if model_lines[0].verdict != NO_GO:
         config = read_config(args.pretrain)
         yield from check_model_files(args, config, prompts)
