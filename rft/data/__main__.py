@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rft.data import make
 from rft.data.check import apart_faults, check_file
+from rft.data.reward_trial import try_reward
 from rft.data.row_files import MANY
 
 
@@ -15,6 +16,7 @@ def main() -> int:
     check = commands.add_parser("check", help="check JSONL problem files; exit status 2 where something is wrong")
     check.add_argument("file", type=Path, nargs="+")
     check.add_argument("--disjoint", action="store_true", help="also require that no two files share a problem")
+    check.add_argument("--reward", type=Path, metavar="FILE.py", help="also call this reward on the first problems")
     make.add_options(
         commands.add_parser("make", help="make every problem file of the math task, from the hub or --from")
     )
@@ -48,6 +50,12 @@ def run_check(args: argparse.Namespace) -> int:
         faults = [*faults[: MANY // 2], *apart, *faults[MANY // 2 :]]  # both kinds are seen where there are many
         if not apart:
             print(f"no problem in two of the {len(hashes)} files")
+    if args.reward and not faulty:
+        try:
+            for where, right, none in try_reward(args.reward, args.file[0]):
+                print(f"{args.reward}: reward {right:g} for \\boxed{{label}}, {none:g} for no answer; {where}")
+        except ValueError as error:
+            faults.append(str(error))
     for fault in faults[:MANY]:
         print(fault, file=sys.stderr)
     if len(faults) > MANY:

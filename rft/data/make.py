@@ -50,6 +50,8 @@ def make(out: Path, given: list[Input] | None, sizes: Sizes, trained: int, seed:
     prepare.require_sizes(sizes)
     if trained < 1:
         raise ValueError(f"found --trained {trained}, wanted at least 1; pass the prompts that a run takes")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"found a file at {out}, wanted a folder to write to; pass another --out")
     out.mkdir(parents=True, exist_ok=True)
     settings = {**sizes._asdict(), "trained": trained, "seed": seed, "from": "files" if given else "hub"}
     with alone(out):

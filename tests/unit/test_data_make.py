@@ -251,6 +251,12 @@ def test_what_differs_is_replaced_by_force_only(published, tmp_path, make):
     assert set(contents(tmp_path)) == set(made) - {"sft_rl_pool_10"} | {"sft_rl_pool_12"}
 
 
+def test_a_file_is_no_folder_to_write_to(published, tmp_path, make):
+    (tmp_path / "data").write_text("mine\n")
+    status, _, error = make(tmp_path / "data", published)
+    assert status == 1 and "found a file at" in error and (tmp_path / "data").read_text() == "mine\n"
+
+
 def test_one_command_at_a_time(published, tmp_path, make):
     import fcntl
 
