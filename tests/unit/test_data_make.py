@@ -149,14 +149,15 @@ def test_without_the_hub_there_is_one_message(tmp_path, way):
     assert contents(tmp_path / "data") == {} and not (tmp_path / "data" / "data_sources.json").exists()
 
 
-# Ends the process at its n-th rename, as `kill -9` would.
-KILLED = """
+# Sends the process a signal at its n-th rename.
+SIGNALLED = """
 import os, pathlib, runpy, signal, sys
-renamed, real, last = [], pathlib.Path.replace, int(sys.argv.pop(1))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell started the tests in its background
+renamed, real, last, number = [], pathlib.Path.replace, int(sys.argv.pop(1)), int(sys.argv.pop(1))
 def replace(self, target):
     renamed.append(target)
     if len(renamed) == last:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
     return real(self, target)
 pathlib.Path.replace = replace
 runpy.run_module("rft.data", run_name="__main__", alter_sys=True)
@@ -164,10 +165,21 @@ runpy.run_module("rft.data", run_name="__main__", alter_sys=True)
 IN_STAGE = 3 + 4 + 5 + 2  # sources, probes and manifest, training sets and manifest, ID probe and manifest
 
 
+def signalled(rename: int, number: int, out: Path, given: Path) -> subprocess.CompletedProcess:
+    words = [str(rename), str(int(number)), "make", "--out", out, "--from", given, *SIZES]
+    command = [sys.executable, "-c", SIGNALLED, *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_an_interrupted_command_leaves_nothing(published, tmp_path):
+    done = signalled(IN_STAGE, signal.SIGINT, tmp_path, published)
+    assert done.returncode == 130 and len(done.stderr.splitlines()) == 1 and "interrupted" in done.stderr, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [".make.lock"]
+
+
 @pytest.mark.parametrize("rename", [2, IN_STAGE + 1, IN_STAGE + 6])
 def test_a_killed_command_is_run_again(fetched, published, tmp_path, make, rename):
-    words = [str(rename), "make", "--out", tmp_path, "--from", published, *SIZES]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *words], cwd=ROOT, capture_output=True, check=False)
+    killed = signalled(rename, signal.SIGKILL, tmp_path, published)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (tmp_path / ".making").is_dir() and not (tmp_path / "data_manifest.json").exists()
     assert (rename > IN_STAGE + 1) == bool([path for path in tmp_path.rglob("*.jsonl") if ".making" not in path.parts])
