@@ -63,7 +63,9 @@ def make(out: Path, given: list[Input] | None, sizes: Sizes, trained: int, seed:
         stage = out / STAGE
         shutil.rmtree(stage, ignore_errors=True)  # of a killed command
         try:
-            manifest = build(stage, given or hub.fetch(out), settings, sizes)
+            inputs = given or hub.fetch(out)
+            manifest = build(stage, inputs, settings, sizes)
+            require_apart([out / name for name in manifest["files"]], [each.path for each in inputs])
             publish(stage, out, manifest, force)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
@@ -192,7 +194,6 @@ def publish(stage: Path, out: Path, manifest: dict, force: bool) -> None:
     training = [name for name in manifest["files"] if prepare.OWN.fullmatch(name)]
     outdated = outdated_files(out, prepare.MANIFEST, prepare.OWN, training)
     outdated += outdated_files(out, probes.MANIFEST, probes.EXTERNAL, manifest["files"])
-    require_apart([out / name for name in manifest["files"]], [])
     there = [name for name in manifest["files"] if (out / name).is_file()]
     differ = [name for name in there if file_sha256(out / name) != manifest["files"][name]["sha256"]] + outdated
     if differ and not force:

@@ -70,12 +70,11 @@ def require_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     read = [(path, path.resolve()) for path in inputs]
     for output in outputs:
         if output.is_dir():
-            raise ValueError(f"found a folder at {output}, wanted a file to write; pass --out with another name")
+            raise ValueError(f"found a folder at {output}, wanted a file to write; pass another --out")
         for path, place in read:
             if output.resolve() == place or (output.exists() and path.exists() and output.samefile(path)):
                 raise ValueError(
-                    f"found {output} to write, which is the input {path}, wanted another file; "
-                    "pass --out with another name"
+                    f"found {output} to write, which is the input {path}, wanted another file; pass another --out"
                 )
 
 

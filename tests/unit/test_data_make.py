@@ -112,13 +112,17 @@ def test_the_cache_serves_without_a_network(fetched, tmp_path):
     assert lock == (place / "data" / "data_sources.json").read_text()
 
 
-def test_a_cut_file_in_the_cache_is_named_with_its_repair(fetched, tmp_path):
+def test_a_cut_file_in_the_cache_is_named_with_its_repair(fetched, published, tmp_path):
     shutil.copytree(fetched[0] / "cache", tmp_path / "cache", symlinks=True)
     blob = next((tmp_path / "cache" / "hub" / "datasets--openai--gsm8k" / "blobs").iterdir())
     blob.write_bytes(blob.read_bytes()[:-100])
     done = by_hub(tmp_path / "data", tmp_path / "cache", HF_HUB_OFFLINE="1")
     assert done.returncode == 1 and f"rm {blob.resolve()} and run this again" in done.stderr, done.stderr
     assert contents(tmp_path / "data") == {}
+    blob.unlink()
+    with serve(published) as hub:
+        done = by_hub(tmp_path / "data", tmp_path / "cache", HF_ENDPOINT=hub.endpoint)
+    assert done.returncode == 0 and len(contents(tmp_path / "data")) == len(COUNTS), done.stderr
 
 
 def test_files_give_what_the_hub_gives(fetched, published, tmp_path, make):
@@ -267,6 +271,15 @@ def test_a_file_is_no_folder_to_write_to(published, tmp_path, make):
     (tmp_path / "data").write_text("mine\n")
     status, _, error = make(tmp_path / "data", published)
     assert status == 1 and "found a file at" in error and (tmp_path / "data").read_text() == "mine\n"
+
+
+def test_files_in_the_way_of_the_output_are_inputs_still(published, tmp_path, make):
+    shutil.copytree(published, tmp_path / "data")
+    own = write(tmp_path / "data" / "sources" / "gsm8k.jsonl", gsm8k(140))
+    shutil.rmtree(tmp_path / "data" / "openai")
+    before = own.read_bytes()
+    status, _, error = make(tmp_path / "data", tmp_path / "data", "--force")
+    assert status == 1 and "gsm8k.jsonl to write, which is the input" in error and own.read_bytes() == before
 
 
 def test_one_command_at_a_time(published, tmp_path, make):

@@ -1,6 +1,9 @@
 """A reward function is called on a few problems before a training does."""
 
 import json
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,12 +56,30 @@ def test_what_would_stop_a_training_is_said_before(problems, monkeypatch, capsys
     assert words in error and len(error.splitlines()) == 1, error
 
 
-def test_the_reward_of_the_documentation_is_as_shown(problems):
-    """docs/own_task.md: nearly right is worth something."""
-    page = (ROOT / "docs" / "own_task.md").read_text()
-    file = problems.with_name("reward.py")
-    file.write_text(page.partition("Write `runs/own/reward.py`:\n```python\n")[2].partition("```")[0])
-    reward_func, prompt = load(file), "10 + 24 =\n"
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory) -> tuple[Path, str]:
+    """docs/own_task.md up to its check, carried out in a folder; what the check printed."""
+    place, page = tmp_path_factory.mktemp("own"), (ROOT / "docs" / "own_task.md").read_text()
+    make, check = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[:2]
+    run = {"cwd": place, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    subprocess.run(["bash", "-euc", make], check=True, **run)
+    reward = page.partition("Write `runs/own/reward.py`:\n```python\n")[2].partition("```")[0]
+    (place / "runs" / "own" / "reward.py").write_text(reward)
+    done = subprocess.run(["bash", "-euc", check.replace(".venv/bin/python", sys.executable)], check=True, **run)
+    return place / "runs" / "own", done.stdout
+
+
+def test_the_page_can_be_followed(followed):
+    place, printed = followed
+    for words in ("train.jsonl: 64 problems", "heldout.jsonl: 26 problems", "no problem in two of the 2 files"):
+        assert words in printed
+    assert printed.count("reward 1 for \\boxed{label}, 0 for no answer") == 4
+    shown = re.search(r"```json\n(.*)\n```", (ROOT / "docs" / "own_task.md").read_text())[1]
+    assert (place / "train.jsonl").read_text().splitlines()[0] == shown
+
+
+def test_the_reward_of_the_page_pays_for_near_misses(followed):
+    reward_func, prompt = load(followed[0] / "reward.py"), "10 + 24 =\n"
     for answer, reward, correct in (("34", 1, 1), ("29", 0.75, 0), ("80", 0, 0), ("-3", 0, 0), ("x", 0, 0)):
         found = reward_func([f"{prompt}\\boxed{{{answer}}}"], [prompt], ["34"])
         assert (found["rewards"].item(), found["extra_logs"]["correctness"].item()) == (reward, correct), answer
