@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rft.data.prepare import Sizes, prepare
+from rft.data.prepare import add_sizes, prepare, sizes_of
 from rft.data.row_files import command
 
 
@@ -22,11 +22,7 @@ def main() -> int:
     )
     parser.add_argument("--revision", help="of the hub dataset; name one to get the same rows next year")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--sft-size", type=int, default=5000)
-    parser.add_argument("--dev-size", type=int, default=500)
-    parser.add_argument("--rl-pool-size", type=int, default=50000)
-    parser.add_argument("--subset-size", type=int, default=400, help="first problems of the pool, for A/B runs")
-    parser.add_argument("--seed", type=int, default=42)
+    add_sizes(parser)
     against = parser.add_mutually_exclusive_group(required=True)
     against.add_argument(
         "--eval-set", type=Path, action="append", metavar="FILE", help="evaluation problems to keep out; repeat"
@@ -36,8 +32,7 @@ def main() -> int:
 
 
 def run(args: argparse.Namespace) -> None:
-    sizes = Sizes(args.sft_size, args.dev_size, args.rl_pool_size, args.subset_size)
-    manifest = prepare(args.source, args.revision, args.eval_set or [], sizes, args.seed, args.out)
+    manifest = prepare(args.source, args.revision, args.eval_set or [], sizes_of(args), args.seed, args.out)
     for stage in manifest["stages"]:
         print(f"{stage['stage']:<18} {stage['remaining']:>9,}  {stage['keeps']}")
     for name, entry in manifest["files"].items():

@@ -179,20 +179,17 @@ require_inputs() {
     mapfile -t files < <(names_in "${OPTION[prompt_data]}" "${OPTION[eval_dataset]}" "$EVAL_DATASET")
     for file in "${files[@]}"; do
         [[ $file != *.jsonl || -f $file ]] || die "no problem file" "$file" "problems as JSON lines" \
-            "DATA_ROOT=DIR names another folder; $bin/python $(maker_of "$file") (docs/data.md)"
+            "$(maker_of "$file" "$bin")"
     done
 }
 
-# maker_of FILE: the command of data/ that writes a file of this name.
+# maker_of FILE BIN: how a problem file comes about; programs are in BIN.
 maker_of() {
     case ${1##*/} in
-    probe_set_*_ood.jsonl | aime_eval.jsonl)
-        printf 'data/make_probe_sets.py --source MATH.json --source GSM8K.json --source AIME.json --out %s' "${1%/*}"
+    aime_eval.jsonl | probe_set_*.jsonl | sft_*.jsonl | trained.jsonl)
+        printf 'DATA_ROOT=DIR names another folder; %s/python -m rft.data make --out %q (docs/data.md)' "$2" "${1%/*}"
         ;;
-    *)
-        printf 'data/prepare_sft_data.py --eval-set %s/probe_set_1000_ood.jsonl --eval-set %s/aime_eval.jsonl --out %s' \
-            "$DATA_ROOT" "$DATA_ROOT" "${1%/*}"
-        ;;
+    *) printf 'correct the path, or write the file (docs/own_task.md)' ;;
     esac
 }
 

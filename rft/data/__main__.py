@@ -1,10 +1,12 @@
-"""`.venv/bin/python -m rft.data check FILE …`: format checks of problem files, with line and field of what is wrong."""
+"""Make and check problem files: `.venv/bin/python -m rft.data make --out DIR`, `… check FILE …`."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from rft.data.check import check_file, shared_faults
+from rft.data import make
+from rft.data.check import apart_faults, check_file
+from rft.data.reward_trial import try_reward
 from rft.data.row_files import MANY
 
 
@@ -14,15 +16,46 @@ def main() -> int:
     check = commands.add_parser("check", help="check JSONL problem files; exit status 2 where something is wrong")
     check.add_argument("file", type=Path, nargs="+")
     check.add_argument("--disjoint", action="store_true", help="also require that no two files share a problem")
+    check.add_argument("--reward", type=Path, metavar="FILE.py", help="also call this reward on the first problems")
+    make.add_options(
+        commands.add_parser("make", help="make every problem file of the math task, from the hub or --from")
+    )
     args = parser.parse_args()
-    hashes, faults = {}, []
+    return run_check(args) if args.command == "check" else run_make(args)
+
+
+def run_make(args: argparse.Namespace) -> int:
+    """Exit status 1 and one message where something is missing or wrong, 130 after Ctrl-C; then --out is as it was."""
+    try:
+        make.run(args)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again, and what is downloaded is kept", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run_check(args: argparse.Namespace) -> int:
+    hashes, faults, faulty = {}, [], []
     for path in args.file:
         found, hashes[path] = check_file(path)
         faults += found
+        faulty += [path] if found else []
         if not found:
             print(f"{path}: {len(hashes[path]):,} problems, nothing wrong")
     if args.disjoint:
-        faults += shared_faults(hashes)
+        apart = list(apart_faults(hashes, faulty))
+        faults = [*faults[: MANY // 2], *apart, *faults[MANY // 2 :]]  # both kinds are seen where there are many
+        if not apart:
+            print(f"no problem in two of the {len(hashes)} files")
+    if args.reward and not faulty:
+        try:
+            for where, right, none in try_reward(args.reward, args.file[0]):
+                print(f"{args.reward}: reward {right:g} for \\boxed{{label}}, {none:g} for no answer; {where}")
+        except ValueError as error:
+            faults.append(str(error))
     for fault in faults[:MANY]:
         print(fault, file=sys.stderr)
     if len(faults) > MANY:

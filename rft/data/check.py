@@ -1,6 +1,6 @@
 """Say what is wrong with a problem file, by line and field, before a trainer or an evaluation reads it."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from rft.data.canonical import content_hash
@@ -16,6 +16,13 @@ def check_file(path: Path) -> tuple[list[str], dict[str, int]]:
     """
     if not path.is_file():
         return [f"{path}: found no file, wanted JSON lines; correct the path"], {}
+    try:
+        return _check_lines(path)
+    except OSError as error:
+        return [f"{path}: cannot be read ({error.strerror}), wanted JSON lines; correct its rights or its disk"], {}
+
+
+def _check_lines(path: Path) -> tuple[list[str], dict[str, int]]:
     faults, ids, hashes, kinds = [], {}, {}, None
     number = 0
     with path.open("rb") as stream:
@@ -89,6 +96,24 @@ def repeat_faults(row: dict, number: int, ids: dict[str, int], hashes: dict[str,
         key = content_hash(problem_text(row))
         if hashes.setdefault(key, number) != number:
             yield f"field 'input': the same problem as in line {hashes[key]}; remove one of the two"
+
+
+def apart_faults(hashes: dict[Path, dict[str, int]], faulty: Collection[Path]) -> Iterator[str]:
+    """Problems that any two files share; and which files could not be compared, since what was not read proves nothing.
+
+    Args:
+        hashes: of each file's problems, with their lines.
+        faulty: files in which something is wrong, so that some of their problems may have no hash.
+    """
+    if len(hashes) < 2:
+        yield f"found {len(hashes)} file, wanted two or more to compare; name the others behind --disjoint"
+    for path in faulty:
+        yield f"{path}: not compared with the other files in full, for what is wrong with it; correct that first"
+    places = {}
+    for path in hashes:
+        if (place := places.setdefault(path.resolve(), path)) is not path:
+            yield f"{path}: found the same file as {place}, wanted different ones; correct the paths"
+    yield from shared_faults({path: hashes[path] for path in places.values()})
 
 
 def shared_faults(hashes: dict[Path, dict[str, int]]) -> Iterator[str]:

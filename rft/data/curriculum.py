@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rft import __version__
 from rft.data.canonical import content_hash, priority
 from rft.data.check import check_file
-from rft.data.row_files import input_identity, read_rows, write_rows, written_together
+from rft.data.row_files import input_identity, read_rows, require_apart, write_rows, written_together
 from rft.grading import equal
 from rft.problems import problem_text, shorten
 
@@ -49,6 +49,9 @@ def make_curriculum(
     Raises:
         ValueError: bad input, an id without a pass rate, or too few prompts. Nothing has been written then.
     """
+    names = [out.name, f"{out.name}.order.txt", f"{out.name}.manifest.json"]
+    others = [*([rates] if rates else []), *([] if order in ORDERS else [Path(order)])]
+    require_apart([out.with_name(name) for name in names], [*(part.path for part in parts), *others])
     by_id = read_rates(rates) if rates else None
     datasets = [read_dataset(part.path) for part in parts]
     require_mixable(parts, datasets)
@@ -62,7 +65,6 @@ def make_curriculum(
         mixed = mix(chosen, [part.weight for part in parts], size, [str(part.path) for part in parts])
     else:
         mixed = in_listed_order(chosen, listed, size, order)
-    names = [out.name, f"{out.name}.order.txt", f"{out.name}.manifest.json"]
     with written_together(out.parent, names) as paths:
         manifest = {
             "settings": {"band": band if rates else None, "order": Path(order).name, "size": size, "seed": seed},

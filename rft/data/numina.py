@@ -1,33 +1,33 @@
 """Rows of NuminaMath-1.5, and of anything with its schema, streamed from the hub, parquet, JSONL or Arrow."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from rft.data.row_files import read_rows
+from rft.data.tables import arrow_rows, parquet_rows
 from rft.problems import shorten
 
 # All are strings, the validity columns too ("Yes", "No", …): a test for truth would pass every row.
 COLUMNS = ("problem", "solution", "answer", "question_type", "problem_is_valid", "solution_is_valid", "source")
-BATCH = 4096  # rows in memory at once
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
-def read_numina(source: str, revision: str | None = None) -> Iterator[dict]:
+def read_numina(source: str | list[Path], revision: str | None = None) -> Iterator[dict]:
     """Rows with `COLUMNS` (each a string or None), in the order of the source; other columns are left out.
 
     Args:
         source: a .parquet, .jsonl or .arrow file, a directory of parquet files, a directory that
-            `datasets.Dataset.save_to_disk` wrote, or the name of a hub dataset (its split `train`).
+            `datasets.Dataset.save_to_disk` wrote, or the name of a hub dataset (its split `train`); or a list of files.
         revision: of the hub dataset.
 
     Raises:
         ValueError: nothing of these; columns are missing; a value is no string, with its row and column.
         OSError: the hub cannot be reached.
     """
+    if isinstance(source, list):
+        return chain.from_iterable(_checked(_file(path), str(path)) for path in source)
     path = Path(source)
     if path.is_dir():
         rows = _directory(path)
@@ -74,9 +74,9 @@ def _file(path: Path) -> Iterator[dict]:
     if path.suffix == ".jsonl":
         return (row for _, row in read_rows(path))
     if path.suffix == ".parquet":
-        return _batches(path, _parquet_batches)
+        return parquet_rows(path, _columns(path))
     if path.suffix == ".arrow":
-        return _batches(path, _arrow_batches)
+        return arrow_rows(path, _columns(path))
     raise ValueError(f"found {path}, wanted a .parquet, .jsonl or .arrow file; convert it or correct --source")
 
 
@@ -90,59 +90,15 @@ def _directory(path: Path) -> Iterator[dict]:
     return (row for file in files for row in _file(file))
 
 
-def _batches(path: Path, batches) -> Iterator[dict]:
-    before = 0
-    try:
-        for batch in batches(path):
-            try:
-                rows = batch.to_pylist()
-            except UnicodeDecodeError:
-                raise ValueError(_not_text(path, batch, before)) from None
-            yield from rows
-            before += len(rows)
-    except pa.ArrowException as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(f"{path}: cannot be read ({first}); the file may be cut: fetch it again") from None
+def _columns(path: Path) -> Callable[[list[str]], list[str]]:
+    """Chooses `COLUMNS` among a file's columns, which must have them."""
 
+    def choose(names: list[str]) -> list[str]:
+        if not set(COLUMNS) <= set(names):
+            raise ValueError(_missing(str(path), names))
+        return list(COLUMNS)
 
-def _not_text(path: Path, batch: pa.RecordBatch, before: int) -> str:
-    """Row and column of the first string that is not UTF-8, which neither Parquet nor Arrow checks."""
-    for row in range(batch.num_rows):
-        for column in batch.schema.names:
-            try:
-                batch.column(column)[row].as_py()
-            except UnicodeDecodeError as error:
-                byte = error.object[error.start]
-                return (
-                    f"{path}, row {before + row + 1}: column {column!r} has byte 0x{byte:02x} at {error.start + 1}, "
-                    "wanted UTF-8; convert the text or remove the row"
-                )
-    raise AssertionError("every value is UTF-8")
-
-
-def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path, pre_buffer=False) as file:
-        _require_columns(path, file.schema_arrow)
-        yield from file.iter_batches(batch_size=BATCH, columns=list(COLUMNS), use_threads=False)
-
-
-def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(str(path)) as stream:
-        try:
-            reader = pa.ipc.open_stream(stream)  # what `datasets` writes
-            batches = iter(reader)
-        except pa.ArrowInvalid:
-            reader = pa.ipc.open_file(stream)
-            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-        _require_columns(path, reader.schema)
-        for batch in batches:
-            batch = batch.select(list(COLUMNS))
-            yield from (batch.slice(start, BATCH) for start in range(0, batch.num_rows, BATCH))
-
-
-def _require_columns(path: Path, schema: pa.Schema) -> None:
-    if not set(COLUMNS) <= set(schema.names):
-        raise ValueError(_missing(str(path), schema.names))
+    return choose
 
 
 def _hub(name: str, revision: str | None) -> Iterator[dict]:

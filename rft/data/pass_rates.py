@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import rft.grading
 from rft import overlay
 from rft.data.curriculum import read_dataset
-from rft.data.row_files import write_rows, written_together
+from rft.data.row_files import require_apart, write_rows, written_together
 from rft.grading import grade, open_channel
 from rft.hooks import chat_date
 from rft.problems import parse_line
@@ -51,6 +51,7 @@ def estimate(model: str, dataset: Path, sampling: Sampling, cache: Path, out: Pa
             f"found --n {sampling.n} at temperature {sampling.temperature}, wanted at least 1, and 1 alone at "
             "temperature 0, where samples are all the same; pass another --n or --temperature"
         )
+    require_apart([out], [dataset, cache])
     problems = read_dataset(dataset)
     run = run_key(model, sampling)
     with locked(cache) as stream:

@@ -1,5 +1,6 @@
 """NuminaMath-1.5 to training sets: one streamed pass through the filters, a sample by seed, disjoint files."""
 
+import argparse
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from rft.data.canonical import canonical_text, canonical_words_text, content_has
 from rft.data.decontaminate import EvalIndex, find_match
 from rft.data.numina import read_numina
 from rft.data.published import read_published
-from rft.data.row_files import input_identity, outdated_files, read_rows, write_rows, written_together
+from rft.data.row_files import input_identity, outdated_files, read_rows, require_apart, write_rows, written_together
 from rft.data.stages import length_fault, row_fault, stage_table, worked_solution
 from rft.problems import problem_row, problem_text
 
@@ -44,7 +45,9 @@ class Candidate(NamedTuple):
     for_sft: bool
 
 
-def prepare(source: str, revision: str | None, eval_files: list[Path], sizes: Sizes, seed: int, out: Path) -> dict:
+def prepare(
+    source: str | list[Path], revision: str | None, eval_files: list[Path], sizes: Sizes, seed: int, out: Path
+) -> dict:
     """Write `sft_train.jsonl`, `sft_dev.jsonl`, `sft_rl_pool.jsonl`, its subset and the manifest into `out`.
 
     Equal rows, in whatever file format, give equal bytes: a problem's place depends on the seed and its own text.
@@ -62,6 +65,8 @@ def prepare(source: str, revision: str | None, eval_files: list[Path], sizes: Si
     """
     require_sizes(sizes)
     outdated = outdated_files(out, MANIFEST, OWN, file_names(sizes))
+    sources = source if isinstance(source, list) else [Path(source)]
+    require_apart([out / name for name in (*file_names(sizes), *outdated, MANIFEST)], [*sources, *eval_files])
     evaluations = {path: read_published(path) for path in eval_files}
     index = decontaminate.build_index(p for problems in evaluations.values() for p in problems)
     out.mkdir(parents=True, exist_ok=True)
@@ -81,6 +86,19 @@ def prepare(source: str, revision: str | None, eval_files: list[Path], sizes: Si
         }
         eval_hashes = {content_hash(p.text) for p in index.problems}
         return write(select(candidates, sizes, stages), spool, out, eval_hashes, manifest, outdated)
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Options of `Sizes`, for `sizes_of`, and `--seed`."""
+    parser.add_argument("--sft-size", type=int, default=5000, help="problems in sft_train.jsonl")
+    parser.add_argument("--dev-size", type=int, default=500, help="problems in sft_dev.jsonl")
+    parser.add_argument("--rl-pool-size", type=int, default=50000, help="problems in sft_rl_pool.jsonl")
+    parser.add_argument("--subset-size", type=int, default=400, help="first problems of the pool, for A/B runs")
+    parser.add_argument("--seed", type=int, default=42)
+
+
+def sizes_of(args: argparse.Namespace) -> Sizes:
+    return Sizes(args.sft_size, args.dev_size, args.rl_pool_size, args.subset_size)
 
 
 def require_sizes(sizes: Sizes) -> None:
@@ -207,6 +225,8 @@ def overlaps(hashes: dict[str, set[str]]) -> dict[str, int]:
     return counts
 
 
-def source_identity(source: str, revision: str | None) -> dict:
-    """What was read: name and content hash, or the hub's name and revision."""
+def source_identity(source: str | list[Path], revision: str | None) -> dict:
+    """What was read: name and content hash, of each of several files, or the hub's name and revision."""
+    if isinstance(source, list):
+        return {"files": [input_identity(path) for path in source]}
     return input_identity(Path(source)) if os.path.exists(source) else {"name": source, "revision": revision or "main"}

@@ -12,10 +12,12 @@ from rft.data.check import is_gradable
 from rft.data.curriculum import read_dataset
 from rft.data.decontaminate import EvalIndex, build_index, find_match
 from rft.data.published import Problem, read_published
-from rft.data.row_files import input_identity, outdated_files, write_rows, written_together
+from rft.data.row_files import input_identity, outdated_files, require_apart, write_rows, written_together
 from rft.problems import problem_row, problem_text
 
 ID_SIZE, OOD_SIZES = 200, (200, 1000)
+AIME, ID_PROBE = "aime_eval.jsonl", f"probe_set_{ID_SIZE}.jsonl"
+OOD = tuple(f"probe_set_{size}_ood.jsonl" for size in OOD_SIZES)
 MATH_SHARE = 0.85  # of the OOD probes: 170 of 202, as in docs/sources.md
 MIN_LEVEL = 4  # of MATH's 1 to 5
 HELD_OUT_YEAR = 2024  # AIMEs of this year and later are the held-out set, and in no probe
@@ -43,16 +45,17 @@ def make_probe_sets(sources: list[Path], pool: Path | None, exclude: list[Path],
     """
     if not sources and not pool:
         raise ValueError("found neither sources nor a pool, wanted at least one; pass --source FILE or --pool FILE")
-    kinds, outdated, dropped = {}, [], Counter()
+    names = [*([AIME, *OOD, MANIFEST] if sources else []), *([ID_PROBE, ID_MANIFEST] if pool else [])]
+    require_apart([out / name for name in names], [*sources, *([pool] if pool else []), *exclude])
+    kinds, outdated, dropped, files = {}, [], Counter(), {}
     if sources:
         sets, dropped = external_sets([p for path in sources for p in read_published(path)], seed)
         outdated = outdated_files(out, MANIFEST, EXTERNAL, sets)
         bounds = {"math_share": MATH_SHARE, "min_level": MIN_LEVEL, "aime_from": HELD_OUT_YEAR}
         kinds[MANIFEST] = (sets, {"seed": seed, **bounds}, sources, dropped)
     if pool:
-        sets = {f"probe_set_{ID_SIZE}.jsonl": id_probe(pool, exclude, seed)}
+        sets = {ID_PROBE: id_probe(pool, exclude, seed)}
         kinds[ID_MANIFEST] = (sets, {"seed": seed}, [pool, *exclude], Counter())
-    files = {}
     with written_together(out, [*(name for kind in kinds.values() for name in kind[0]), *kinds], outdated) as paths:
         for manifest, (sets, settings, inputs, drops) in kinds.items():
             entries = {name: set_entry(paths[name], rows) for name, rows in sets.items()}
@@ -97,8 +100,8 @@ def external_sets(problems: list[Problem], seed: int) -> tuple[dict[str, list[di
             f"found {len(math)} MATH problems of level {MIN_LEVEL}-5 and {sum(map(len, others.values()))} others, "
             f"enough for an OOD probe of {len(mixed)}; wanted {max(OOD_SIZES)}; pass more files with --source"
         )
-    sets = {"aime_eval.jsonl": held_out} if held_out else {}
-    sets |= {f"probe_set_{size}_ood.jsonl": mixed[:size] for size in OOD_SIZES}
+    sets = {AIME: held_out} if held_out else {}
+    sets |= {name: mixed[:size] for name, size in zip(OOD, OOD_SIZES, strict=True)}
     return {name: [problem_row(p.text, p.label, p.id, p.datasource) for p in ps] for name, ps in sets.items()}, dropped
 
 

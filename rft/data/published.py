@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rft.data.canonical import content_hash, integer_label
 from rft.data.row_files import read_rows
+from rft.data.tables import parquet_rows
 from rft.grading import last_boxed
 from rft.problems import TOO_DEEP, input_fault, problem_text, shorten
 
@@ -28,7 +29,7 @@ class Problem(NamedTuple):
 
 
 def read_published(path: str | Path) -> list[Problem]:
-    """Problems of an evaluation file, in its order: our own JSONL, or a published JSON list or JSONL.
+    """Problems of an evaluation file, in its order: our own JSONL, or a published JSON list, JSONL or Parquet.
 
     Known forms are rows with `input` and `label`, and rows with `problem` (or `question`) and `answer` (or a
     `solution` that states it). The answer of GSM8K follows `####`. MATH's difficulty is `difficulty` or `level`.
@@ -38,7 +39,7 @@ def read_published(path: str | Path) -> list[Problem]:
             rows have. (Published files without ids hold some problems twice; those get one id, and stay.)
     """
     path, problems, seen = Path(path), [], {}
-    for place, row in _rows(path):
+    for place, row in raw_rows(path):
         try:
             problem = _problem(row, path.stem)
         except ValueError as error:
@@ -53,10 +54,13 @@ def read_published(path: str | Path) -> list[Problem]:
     return problems
 
 
-def _rows(path: Path) -> Iterator[tuple[str, object]]:
-    """(place, row) of a JSON list, or of JSON lines."""
+def raw_rows(path: Path) -> Iterator[tuple[str, object]]:
+    """(place, row) of a JSON list, of JSON lines, or of a Parquet file."""
     if not path.is_file():
-        raise ValueError(f"found no file {path}; wanted a JSON or JSONL file of problems; correct the path")
+        raise ValueError(f"found no file {path}; wanted a JSON, JSONL or Parquet file of problems; correct the path")
+    if path.suffix == ".parquet":
+        yield from ((f"row {number}", row) for number, row in enumerate(parquet_rows(path), 1))
+        return
     with path.open("rb") as stream:
         is_list = stream.read(4096).lstrip()[:1] == b"["
     if not is_list:

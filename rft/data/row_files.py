@@ -63,6 +63,21 @@ def written_together(directory: Path, names: Iterable[str], outdated: Iterable[s
             path.unlink(missing_ok=True)
 
 
+def require_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Before any work: raise ValueError where a command would write over one of its inputs, also through a link, or
+    where a folder has the name of a file to write.
+    """
+    read = [(path, path.resolve()) for path in inputs]
+    for output in outputs:
+        if output.is_dir():
+            raise ValueError(f"found a folder at {output}, wanted a file to write; pass another --out")
+        for path, place in read:
+            if output.resolve() == place or (output.exists() and path.exists() and output.samefile(path)):
+                raise ValueError(
+                    f"found {output} to write, which is the input {path}, wanted another file; pass another --out"
+                )
+
+
 def outdated_files(directory: Path, manifest: str, pattern: re.Pattern, written: Iterable[str]) -> list[str]:
     """Files of an earlier run in `directory` that a run which writes `written` must remove: they share problems with
     its files, and the new manifest would not name them.

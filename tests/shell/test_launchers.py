@@ -260,13 +260,12 @@ def test_what_is_missing_is_said_before_anything_is_made(tmp_path):
     )
     elsewhere = {"RAY_ADDRESS": "auto", "DATA_ROOT": str(tmp_path), "MODEL": str(tmp_path)}
     (tmp_path / "config.json").write_text("{}")
-    for file, maker in (
-        ("sft_rl_pool.jsonl", "prepare_sft_data.py"),
-        ("probe_set_200_ood.jsonl", "make_probe_sets.py"),
-        ("probe_set_1000_ood.jsonl", "make_probe_sets.py"),
-    ):
-        missing(launch(BIG, tmp_path, **elsewhere), f"{tmp_path}/{file}", f"data/{maker}")
+    maker = f"python -m rft.data make --out {tmp_path} "
+    for file in ("sft_rl_pool.jsonl", "probe_set_200_ood.jsonl", "probe_set_1000_ood.jsonl"):
+        missing(launch(BIG, tmp_path, **elsewhere), f"{tmp_path}/{file}", maker)
         (tmp_path / file).write_text("")
     two = ("--eval_dataset", f"{tmp_path}/probe_set_200_ood.jsonl,{tmp_path}/aime_eval.jsonl")
-    missing(launch(BIG, tmp_path, *two, **elsewhere), f"{tmp_path}/aime_eval.jsonl", "make_probe_sets.py")
+    missing(launch(BIG, tmp_path, *two, **elsewhere), f"{tmp_path}/aime_eval.jsonl", maker)
+    own = ("--eval_dataset", f"{tmp_path}/own.jsonl")
+    missing(launch(BIG, tmp_path, *own, **elsewhere), f"{tmp_path}/own.jsonl", "docs/own_task.md")
     assert not (tmp_path / "run").exists() and not (tmp_path / "cache").exists()

@@ -157,6 +157,28 @@ def test_bad_input_is_one_message_and_no_file(tmp_path, options, words):
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "way", ["same", "other spelling", "link", "hard link", "linked folder", "rates", "order", "folder"]
+)
+def test_no_input_is_written_over(tmp_path, way):
+    pear, other = dataset(tmp_path / "pear.jsonl", "pear", 10), tmp_path / "c.jsonl"
+    known = rates(tmp_path / "rates.jsonl", {f"pear/{i}": 0.5 for i in range(10)})
+    order = tmp_path / "c.jsonl.order.txt"
+    order.write_text("pear/1\n")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "here").symlink_to(tmp_path)
+    links = {"link": other.symlink_to, "hard link": other.hardlink_to}
+    if way in links:
+        links[way](pear)
+    out = {"same": pear, "other spelling": tmp_path / "sub" / ".." / "pear.jsonl", "rates": known,
+           "linked folder": tmp_path / "here" / "pear.jsonl", "folder": tmp_path / "sub"}.get(way, other)  # fmt: skip
+    before = {path: path.read_bytes() for path in (pear, known, order)}
+    words = "found a folder at" if way == "folder" else "which is the input"
+    with pytest.raises(ValueError, match=words):
+        make_curriculum([Part(pear, 1)], known, (0, 1), str(order) if way == "order" else "file", None, 0, out)
+    assert {path: path.read_bytes() for path in before} == before
+
+
 SAMPLING = Sampling(n=2, temperature=1.0, top_p=1.0, max_tokens=8, max_prompt_tokens=64, seed=0)
 
 
@@ -210,6 +232,16 @@ def test_a_kill_keeps_what_was_sampled(tmp_path, drawn, monkeypatch):
     drawn.clear()
     estimate("m", pear, SAMPLING, cache, tmp_path / "r.jsonl")
     assert len(drawn) == 2
+
+
+def test_an_estimation_writes_over_no_input(tmp_path, drawn):
+    pear, cache = dataset(tmp_path / "pear.jsonl", "pear", 3), tmp_path / "cache.jsonl"
+    for out in (pear, cache):
+        with pytest.raises(ValueError, match="which is the input"):
+            estimate("m", pear, SAMPLING, cache, out)
+    with pytest.raises(ValueError, match="whose first line is no sample"):
+        estimate("m", pear, SAMPLING, pear, tmp_path / "r.jsonl")
+    assert not drawn and len(read_jsonl(pear)) == 3
 
 
 def test_the_cache_belongs_to_one_process(tmp_path):

@@ -254,6 +254,17 @@ def test_bad_input_gets_one_message_and_leaves_the_old_files(tmp_path, run, name
     assert {p.name: p.read_text() for p in out.iterdir()} == {"sft_train.jsonl": "older\n"}
 
 
+def test_no_input_is_written_over(tmp_path):
+    source = write_jsonl(tmp_path / "sft_rl_pool.jsonl", numina(120))
+    evaluation = eval_file(tmp_path / "sft_dev.jsonl")
+    other = write_jsonl(tmp_path / "rows.jsonl", numina(120))
+    before = [path.read_bytes() for path in (source, evaluation)]
+    for rows, held_out in ((str(source), []), ([source], []), (str(other), [evaluation])):
+        with pytest.raises(ValueError, match=r"found .* to write, which is the input"):
+            prepare(rows, None, held_out, SIZES, 0, tmp_path)
+    assert [path.read_bytes() for path in (source, evaluation)] == before
+
+
 def test_unreadable_sources_are_named():
     from rft.data.numina import read_numina
 

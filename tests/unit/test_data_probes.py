@@ -294,3 +294,41 @@ def test_check_command(tmp_path):
     done = check(tmp_path / "empty.jsonl", tmp_path / "absent.jsonl")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 2
     assert "found an empty file" in done.stderr and "found no file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("a", "broken"), "broken.jsonl: not compared with the other files in full"),
+        (("a", "absent"), "absent.jsonl: not compared with the other files in full"),
+        (("a",), "found 1 file, wanted two or more to compare"),
+        (("a", "a"), "found 1 file, wanted two or more to compare"),
+        (("a", "link"), "link.jsonl: found the same file as "),
+        (("a", "memory"), "memory.jsonl: cannot be read (Input/output error)"),
+        (("a", "c"), None),
+    ],
+)
+def test_what_was_not_read_is_not_called_apart(tmp_path, names, words):
+    write_pool(tmp_path / "a.jsonl", 3)
+    other = [problem_row(f"Another {i}?", str(i), f"c/{i}", "c") for i in range(3)]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in other))
+    (tmp_path / "broken.jsonl").write_text('{"input": "1+1?", "label": "2", "id": "t"}\n{"input": \n')
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "a.jsonl")
+    (tmp_path / "memory.jsonl").symlink_to("/proc/self/mem")  # a file whose first byte cannot be read, by root neither
+    command = [sys.executable, "-m", "rft.data", "check", "--disjoint", *(tmp_path / f"{name}.jsonl" for name in names)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if words is None:
+        assert done.returncode == 0 and "no problem in two of the 2 files" in done.stdout, done.stderr
+    else:
+        assert done.returncode == 2 and words in done.stderr and "no problem in two" not in done.stdout, done.stderr
+
+
+def test_probes_write_over_no_input(sources, tmp_path):
+    pool = write_pool(tmp_path / "probe_set_200.jsonl", 300)
+    with pytest.raises(ValueError, match=r"probe_set_200\.jsonl to write, which is the input"):
+        make_probe_sets([], pool, [], 42, tmp_path)
+    aime = sources[-1].rename(tmp_path / "aime_eval.jsonl")
+    before = aime.read_bytes()
+    with pytest.raises(ValueError, match=r"aime_eval\.jsonl to write, which is the input"):
+        make_probe_sets([*sources[:-1], aime], None, [], 42, tmp_path)
+    assert aime.read_bytes() == before and len(rows_of(pool)) == 300

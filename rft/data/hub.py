@@ -1,0 +1,131 @@
+"""Fetch the published sets from the Hugging Face hub, each at the commit that a file beside the data records."""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rft.data.sets import HUB, HubSet, Input, split_files
+from rft.record.digest import file_sha256
+
+LOCK = "data_sources.json"
+TIMEOUT_S = 10  # of one question to the hub; nothing is asked twice
+WITHOUT = "download the sets elsewhere and pass --from DIR (docs/data.md), or name a mirror of the hub in HF_ENDPOINT"
+
+
+def fetch(out: Path) -> list[Input]:
+    """The files of `HUB` in the hub's local cache, those that are missing downloaded.
+
+    The first time, each set's branch `main` is resolved to a commit, which is kept in `out` with its files before
+    anything is downloaded; from then on that commit is taken. With HF_HUB_OFFLINE, and where the hub cannot be
+    reached, the cache serves what it has. HF_ENDPOINT, HF_HOME and HF_HUB_CACHE are huggingface_hub's own.
+
+    Raises:
+        ValueError: the hub cannot be reached or refuses, a set has no such files, or the record is none.
+    """
+    from huggingface_hub import hf_hub_download
+
+    pinned = read_lock(out / LOCK)
+    for each in HUB:
+        if each.repo not in pinned:
+            pinned[each.repo] = resolve(each)
+    write_lock(out / LOCK, pinned)
+    inputs = []
+    for each in HUB:
+        commit = pinned[each.repo]["revision"]
+        for name in pinned[each.repo]["files"]:
+            with named(each.repo):
+                path = hf_hub_download(each.repo, name, repo_type="dataset", revision=commit, etag_timeout=TIMEOUT_S)
+            require_whole(Path(path))
+            inputs.append(Input(each.kind, Path(path), name, each.repo, commit))
+    return inputs
+
+
+def require_whole(path: Path) -> None:
+    """The cache names the content of a large file by its sha256; ValueError where that does not fit."""
+    content = path.resolve()
+    if re.fullmatch("[0-9a-f]{64}", content.name) and file_sha256(content) != content.name:
+        raise ValueError(
+            f"found {path} cut or changed in the cache, wanted the content with its sha256; "
+            f"rm {shlex.quote(str(content))} and run this again"
+        )
+
+
+def resolve(hub_set: HubSet) -> dict:
+    """`revision` (the commit that `main` is now) and `files` of a set, from the hub, else from its local cache."""
+    from huggingface_hub import HfApi, constants
+    from requests import ConnectionError, Timeout
+
+    with named(hub_set.repo):
+        try:
+            if constants.HF_HUB_OFFLINE:
+                raise ConnectionError("HF_HUB_OFFLINE is set")
+            info = HfApi().dataset_info(hub_set.repo, revision="main", timeout=TIMEOUT_S)
+            commit, names = info.sha, [sibling.rfilename for sibling in info.siblings]
+        except (ConnectionError, Timeout):
+            cached = cached_snapshot(hub_set.repo)
+            if cached is None:
+                raise
+            commit = cached.name
+            names = [path.relative_to(cached).as_posix() for path in cached.rglob("*") if path.is_file()]
+    return {"revision": commit, "files": split_files(hub_set, names)}
+
+
+def cached_snapshot(repo: str) -> Path | None:
+    """A set's folder in the hub's local cache, named as its commit: that of `main`, else the only one, else None."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    place = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type="dataset")
+    main, snapshots = place / "refs" / "main", sorted(place.glob("snapshots/*"))
+    if main.is_file():  # a fetched commit alone leaves none
+        snapshots = [path for path in snapshots if path.name == main.read_text(encoding="utf-8")]
+    return snapshots[0] if len(snapshots) == 1 else None
+
+
+@contextmanager
+def named(repo: str) -> Iterator[None]:
+    """What the hub or the way to it refuses, as one message that says how to go on."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from requests import RequestException
+
+    try:
+        yield
+    except (RequestException, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        cause = error.__cause__ or error
+        first = next(iter(re.findall(r"\[Errno -?\d+\] [\w ]+|timed out", str(cause)) or str(cause).splitlines()), "")
+        unset = "unset HF_HUB_OFFLINE, " if constants.HF_HUB_OFFLINE else ""
+        raise ValueError(
+            f"found no {repo} at {constants.ENDPOINT}, nor in the cache {constants.HF_HUB_CACHE} "
+            f"({type(cause).__name__}: {first[:160]}); wanted {', '.join(each.repo for each in HUB)}; {unset}{WITHOUT}"
+        ) from None
+
+
+def read_lock(path: Path) -> dict[str, dict]:
+    """`revision` and `files` by repository; empty where there is no record yet."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {repo: {"revision": str(e["revision"]), "files": list(e["files"])} for repo, e in found.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"{path}: found no record of revisions, wanted the one that this command writes; "
+            "move the file away, and what `main` is now is taken"
+        ) from None
+
+
+def write_lock(path: Path, pinned: dict[str, dict]) -> None:
+    text = json.dumps(pinned, indent=1) + "\n"
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
