@@ -11,6 +11,8 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
+from rft.record.names import CLOCKS
+
 
 def test_checkpoints_leave_the_base_out_and_bring_the_random_state_back(one_rank, tmp_path):
     import deepspeed
@@ -152,8 +154,10 @@ def trainer(tmp_path, monkeypatch):
 
 
 def evaluations(trainer) -> list[dict]:
+    """The evaluations logged, without when."""
     file = Path(os.environ["METRICS_LOG_DIR"], "eval_metrics.jsonl")
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    return [{name: value for name, value in record.items() if name not in CLOCKS} for record in records]
 
 
 def test_evaluations_are_named_by_dataset_and_mode_and_leave_no_trace(trainer):
