@@ -15,7 +15,7 @@ from published_sets import aime_index, gsm8k, math, numina, write, write_hub
 
 from rft.data import __main__ as command
 from rft.data.row_files import read_rows
-from rft.data.sets import HUB, evaluation_rows, missing_shards
+from rft.data.sets import HUB
 from rft.record.digest import file_sha256
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -289,23 +289,3 @@ def test_one_command_at_a_time(published, tmp_path, make):
         fcntl.flock(other, fcntl.LOCK_EX)
         status, _, error = make(tmp_path, published)
     assert status == 1 and "found another command at work" in error and contents(tmp_path) == {}
-
-
-def test_shards_are_complete():
-    names = ["a/train-00000-of-00003.parquet", "a/train-00002-of-00003.parquet", "b/train.parquet"]
-    assert list(missing_shards(names)) == ["a/train-00001-of-00003.parquet"]
-
-
-def test_the_forms_of_aime_agree(tmp_path):
-    """The same problem by number, by address and by index: one row."""
-    from rft.data.sets import Input
-
-    text = {"problem": "How many?", "answer": "7"}
-    forms = {
-        "numbers.jsonl": text | {"year": "2025", "aime_number": "II", "problem_number": 3},
-        "address.jsonl": text | {"url": "https://x.org/wiki/2025_AIME_II_Problems/Problem_3"},
-        "aime_2025.jsonl": text | {"problem_idx": 18},
-    }
-    inputs = [Input("aime", write(tmp_path / name, [row]), name, "files", "") for name, row in forms.items()]
-    rows, dropped = evaluation_rows("aime", inputs)
-    assert len(rows) == 1 and dropped.total() == 2
