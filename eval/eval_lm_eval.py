@@ -2,7 +2,7 @@
 """Run presets of lm-evaluation-harness on a base model, a merged model or an adapter, and print them beside baselines.
 
 Adapters are served by the trainer's own sync and probed, as in eval_posthoc.py. Tasks download their data from the hub
-unless it is cached. Needs the optional extra: pip install 'rft[lm-eval]'.
+unless it is cached. Needs the optional extra lm-eval, which set-up installs.
 
     .venv/bin/python eval/eval_lm_eval.py --model tuned=ADAPTER_DIR --preset gsm8k_8shot --output lm_eval.json
 """

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from rft.overlay.installer import pip_install
+
 if TYPE_CHECKING:
     from vllm import LLM
     from vllm.lora.request import LoRARequest
@@ -49,10 +51,10 @@ def require_lm_eval(presets: Iterable[Preset] = ()) -> None:
     try:
         import lm_eval  # noqa: F401
     except ImportError:
-        raise ValueError("found no lm_eval; wanted the optional extra; pip install 'rft[lm-eval]'") from None
+        raise ValueError(f"found no lm_eval; {pip_install()} lm-eval") from None
     for preset in presets:
         if missing := [module for module in preset.modules if not find_spec(module)]:
-            raise ValueError(f"task {preset.task}: found no {', '.join(missing)}; pip install 'lm-eval[math]'")
+            raise ValueError(f"task {preset.task}: found no {', '.join(missing)}; {pip_install()} 'lm-eval[math]'")
 
 
 def served_model(llm: "LLM", lora_request: "LoRARequest | None", chat: bool):

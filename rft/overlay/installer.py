@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ def uv() -> str | None:
     return OWN_UV if os.access(REPOSITORY / OWN_UV, os.X_OK) else None
 
 
-def pip_install(python: str) -> str:
+def pip_install(python: str = sys.executable) -> str:
     """`… pip install` into the environment of `python`, for a shell in the repository's folder."""
     python = shlex.quote(python.removeprefix(f"{REPOSITORY}/"))
     program = uv()

