@@ -15,6 +15,7 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rft.record import environment
 from rft.runs.spike_bundle import Bundle, Row, compare, find_base, load_bundle
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def set_environment(device: str | None) -> None:
         os.environ.pop(name, None)
     if device:
         os.environ["DS_ACCELERATOR"] = device
+    environment.set_environment()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

@@ -13,7 +13,7 @@ WORKER = "openrlhf/trainer/ray/vllm_worker_wrap.py"  # runs inside the engine: i
 # What these import is not followed.
 CANNOT_CHANGE_A_SAMPLE = {
     "rft": "the version of this project",
-    "rft.evals": "a docstring",
+    "rft.evals": "the environment that launchers set too; the user's own values stay",
     "rft.hooks": "a docstring",
     "rft.serving": "a docstring",
     "rft.options": "the trainer's command line, which an evaluation has not",

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rft.options import command
+from rft.record.environment import set_environment
 from rft.record.files import replace_json
 from rft.runs.preflight import batches, data, disk, harmony, machine, memory, model, software
 from rft.runs.preflight.gpus import read_gpus
@@ -47,6 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    set_environment()  # it judges the memory by what the training will read
     result = list(check_all(args, options.run_dir, ",".join(options.also_evaluated)))
     document = as_document(result, time.monotonic() - started)
     if options.run_dir.is_dir():
