@@ -2,12 +2,14 @@
 
 import argparse
 import errno
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from rft.evals.scores import MODES
 from rft.options import remote_code
+from rft.record.environment import stack
 from rft.record.files import replace_json, replace_text
 
 
@@ -98,6 +100,10 @@ def settings(args: argparse.Namespace, **more: object):
 
 def guarded(name: str, run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
     """Exit status of `run`; bad input and full disks become one message and status 2."""
+    if stack() == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = (
+            ""  # its torch would find this machine's GPUs, its vLLM has no use for them
+        )
     remote_code.settle(getattr(args, "trust_remote_code", False))
     try:
         return run(args)

@@ -1,5 +1,7 @@
 """What the trainer's ranks say of their GPUs: how many, how fast they could be, the most memory that a phase took."""
 
+import os
+
 import torch
 
 from rft.record.flops import peak_tflops
@@ -12,15 +14,20 @@ def end_phase(name: str | None) -> None:
 
     With None only start anew. Does nothing on a CPU.
     """
-    if torch.cuda.is_available():
+    if _on_gpu():
         if name:
             _peak_gb[f"memory_{name}_gb"] = torch.cuda.max_memory_allocated() / 1e9
         torch.cuda.reset_peak_memory_stats()
 
 
+def _on_gpu() -> bool:
+    """False too for the CPU stack on a machine with GPUs, which its torch sees."""
+    return os.environ.get("DS_ACCELERATOR") != "cpu" and torch.cuda.is_available()
+
+
 def mine() -> tuple[str | None, dict[str, float]]:
     """This rank's device name (None on a CPU) and the peaks of its phases, which are taken."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    device = torch.cuda.get_device_name() if _on_gpu() else None
     peaks = dict(_peak_gb)
     _peak_gb.clear()
     return device, peaks

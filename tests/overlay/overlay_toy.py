@@ -19,6 +19,7 @@ import pytest
 from rft.overlay.cli import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+UV = shutil.which("uv") or shutil.which("uv", path=str(REPOSITORY / ".tools/uv/bin"))
 
 # The block stands twice in core.py, files end in CRLF or in no newline, one file is deleted, a folder is created.
 BLOCK = "def {0}(x):\n    y = x\n    return y\n\n\n"
@@ -192,3 +193,11 @@ def copy_world(template: World, folder: Path, capsys=None) -> World:
         template.patched,
         capsys,
     )
+
+
+def uv_install(world: World, cache: Path, mode: str, *options: str) -> None:
+    """Install the toy wheels with uv: `mode` is its link mode."""
+    command = [UV, "pip", "install", "--quiet", "--offline", "--no-index", "--no-deps", "--no-config", *options]
+    command += ["--find-links", str(world.wheels), "--python", str(world.python), "alpha==1.2", "beta-cpu==0.5"]
+    environment = os.environ | {"UV_CACHE_DIR": str(cache), "UV_LINK_MODE": mode}
+    subprocess.run(command, check=True, env=environment, capture_output=True)

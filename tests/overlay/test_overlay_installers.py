@@ -6,28 +6,19 @@ import ensurepip
 import hashlib
 import os
 import py_compile
-import shutil
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
-from overlay_toy import BETA, REPOSITORY, make_env, run_python, site_of, snapshot
+from overlay_toy import BETA, UV, make_env, run_python, site_of, snapshot, uv_install
 
-UV = shutil.which("uv") or shutil.which("uv", path=str(REPOSITORY / ".tools/uv/bin"))
 PIP = next(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"), None)
 
 
 def digest_of(folder: Path) -> dict[str, str]:
     files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.suffix != ".lock"}
-
-
-def uv_install(world, cache: Path, mode: str, *options: str) -> None:
-    command = [UV, "pip", "install", "--quiet", "--offline", "--no-index", "--no-deps", "--no-config", *options]
-    command += ["--find-links", str(world.wheels), "--python", str(world.python), "alpha==1.2", "beta-cpu==0.5"]
-    environment = os.environ | {"UV_CACHE_DIR": str(cache), "UV_LINK_MODE": mode}
-    subprocess.run(command, check=True, env=environment, capture_output=True)
 
 
 @pytest.mark.skipif(UV is None, reason="no uv on PATH or in .tools")

@@ -8,8 +8,18 @@ import shutil
 import subprocess
 
 import pytest
-from overlay_toy import ALPHA, REPOSITORY, make_env, make_wheel, run_python, site_of, snapshot, unpack
-from test_overlay_installers import UV, uv_install
+from overlay_toy import (
+    ALPHA,
+    REPOSITORY,
+    UV,
+    make_env,
+    make_wheel,
+    run_python,
+    site_of,
+    snapshot,
+    unpack,
+    uv_install,
+)
 
 needs_uv = pytest.mark.skipif(UV is None, reason="no uv on PATH or in .tools")
 

@@ -218,7 +218,7 @@ def test_presets_are_the_common_tasks_with_their_examples():
 def test_task_whose_modules_are_not_there_is_refused_before_an_engine_starts():
     pytest.importorskip("lm_eval")
     require_lm_eval([PRESETS["gsm8k_cot_8shot"]])
-    with pytest.raises(ValueError, match=r"task minerva_math: no no_such_module; .*pip.* install .*'lm-eval\[math\]'"):
+    with pytest.raises(ValueError, match=r"minerva_math: found no no_such_module; .*pip.* install .*'lm-eval\[math\]'"):
         require_lm_eval([replace(PRESETS["minerva_math_4shot"], modules=("json", "no_such_module"))])
 
 
