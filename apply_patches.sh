@@ -2,7 +2,7 @@
 # Apply the patches in patches/ to the installed OpenRLHF and vLLM and print the fingerprints; seconds, no GPU.
 #
 #   bash apply_patches.sh                       apply all packages
-#   bash apply_patches.sh status                any other command of rft.overlay: verify, revert, check, …
+#   bash apply_patches.sh status                any other command of rft.overlay: verify, revert, repair, check, …
 #   bash apply_patches.sh apply openrlhf --python /path/to/python
 #
 # The target is --python, else .venv/bin/python here, else python3. Needs no installation: the tool runs from this
