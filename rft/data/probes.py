@@ -174,6 +174,6 @@ def id_probe(pool: Path, exclude: list[Path], seed: int) -> list[dict]:
     if len(free) < ID_SIZE:
         raise ValueError(
             f"{pool}: found {len(free)} problems outside of --exclude, wanted {ID_SIZE} for the ID probe; "
-            "make a larger pool: data/prepare_sft_data.py --rl-pool-size N"
+            "make a larger pool: .venv/bin/python data/prepare_sft_data.py --rl-pool-size N"
         )
     return sorted(free, key=lambda row: priority(seed, row["id"]))[:ID_SIZE]

@@ -23,13 +23,17 @@ def read_results(files: list[Path]) -> list[dict]:
     results, seen = [], {}
     for file in files:
         if not file.is_file():
-            raise ValueError(f"found no file {file}; wanted results; write them with eval/eval_posthoc.py --output")
+            raise ValueError(
+                f"found no file {file}; wanted results; write them with .venv/bin/python eval/eval_posthoc.py --output"
+            )
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{file}: not JSON ({error}); write it again with eval/eval_posthoc.py --output") from None
+            raise ValueError(
+                f"{file}: not JSON ({error}); write it again with .venv/bin/python eval/eval_posthoc.py --output"
+            ) from None
         if fault := _fault(content):
-            raise ValueError(f"{file}: {fault}; write it again with eval/eval_posthoc.py --output")
+            raise ValueError(f"{file}: {fault}; write it again with .venv/bin/python eval/eval_posthoc.py --output")
         for result in content:
             key = (result["model"], result["dataset"], result["mode"])
             if key in seen:

@@ -50,7 +50,7 @@ def edit(python: str | None, patches: Path | None, selectors: list[str], folder:
     examined = examine(python, patches, selectors)
     if len(examined.inspections) != 1:
         names = " ".join(i.package.import_name for i in examined.inspections)
-        raise OverlayError(USAGE, "edit works on one package", found=names, repair="edit PACKAGE")
+        raise OverlayError(USAGE, "edit works on one package", found=names, repair="bash apply_patches.sh edit PACKAGE")
     (inspection,) = examined.inspections
     package, install = inspection.package, inspection.install
     require_install(inspection)
@@ -173,7 +173,12 @@ def finish(python: str | None, patches: Path | None, folder: Path, wheels: list[
 def _commits(folder: Path) -> list[str]:
     """Commits after `base`, oldest first."""
     if not git(folder, "tag", "--list", "base").strip():
-        raise OverlayError(USAGE, f"{folder} has no tag base", wanted="upstream's files, tagged", repair="edit PACKAGE")
+        raise OverlayError(
+            USAGE,
+            f"{folder} has no tag base",
+            wanted="upstream's files, tagged",
+            repair="bash apply_patches.sh edit PACKAGE",
+        )
     if git(folder, "status", "--porcelain").strip():
         raise OverlayError(NOT_WANTED, f"uncommitted work in {folder}", repair=f"git -C {folder} status")
     if git(folder, "rev-list", "--merges", "base..HEAD").strip():

@@ -112,7 +112,7 @@ def expected(expect: list[str], packages: list[Package]) -> dict[str, str]:
                 USAGE,
                 f"--expect {item} does not name one package",
                 wanted="ID for a single package, else NAME=ID",
-                repair=f"verify --expect {packages[0].import_name}={value}",
+                repair=f"bash apply_patches.sh verify --expect {packages[0].import_name}={value}",
             )
         result[named[0].name] = value
     return result

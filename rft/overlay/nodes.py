@@ -93,7 +93,7 @@ def collect() -> list[tuple[str, dict[str, str]]]:
             "no Ray cluster answers",
             found=str(error).splitlines()[0],
             wanted="a running cluster; RAY_ADDRESS names it",
-            repair="ray start --head",
+            repair=".venv/bin/ray start --head",
         ) from error
     finally:
         if mine and ray.is_initialized():

@@ -18,7 +18,8 @@ SCRIPTS = [*ROOT.glob("launch/*.sh"), ROOT / "apply_patches.sh", ROOT / "preflig
 # Whoever has no uv on PATH has the one of .tools, and a bare python is another one than ours.
 UV = r"uv (?:pip|venv|python|cache)\b"
 PIP = r"(?<!uv )(?<!-m )(?<!\{\} )pip3? install\b"
-BARE = re.compile(rf"(?<![\w./{{}}-])(?:{UV}|{PIP}|python[\d.]* (?:-m\b|\w+/\w+\.py))")
+OURS = r"(?:ray start|wandb login)\b|(?:data|eval|benchmarks)/\w+\.py(?= --)"  # of .venv/bin, by .venv/bin/python
+BARE = re.compile(rf"(?<![\w./{{}}-])(?<!/python )(?:{UV}|{PIP}|{OURS}|python[\d.]* (?:-m\b|\w+/\w+\.py))")
 SCRIPT = re.compile(r"(?<![\w/{}.$-])((?:bash )?(?:\w+/)?\w+\.sh|(?:data|eval|benchmarks)/\w+\.py)\b")
 PROGRAM = re.compile(r"\.venv/bin/([\w-]+)")
 MODULE = re.compile(r"-m ((?:rft|benchmarks)(?:\.\w+)+)")

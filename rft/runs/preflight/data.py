@@ -101,7 +101,7 @@ def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Pat
     for path in evaluation:
         shared = [f for other in training for f in shared_faults({other: hashes[other], path: hashes[path]})]
         if shared:
-            repair = f"data/prepare_sft_data.py --eval-set {path}"
+            repair = f".venv/bin/python data/prepare_sft_data.py --eval-set {path}"
             faults.append(Line("overlap", NO_GO, f"{len(shared)} shared problems; {shared[0]}", repair))
     return lines("overlap", faults, "no problem in both training and evaluation")
 
@@ -116,7 +116,7 @@ def manifest_lines(training: list[Path], evaluation: list[Path], hashes: dict[Pa
     digests = {path: file_sha256(path) for path in [*training, *evaluation]}
     faults = []
     for path in training:
-        repair = "data/prepare_sft_data.py " + " ".join(f"--eval-set {p}" for p in evaluation)
+        repair = ".venv/bin/python data/prepare_sft_data.py " + " ".join(f"--eval-set {p}" for p in evaluation)
         manifest = find_manifest(path)
         if manifest is None:
             measured = f"no manifest beside {path.name}: near-duplicates of the evaluation sets may be in it"

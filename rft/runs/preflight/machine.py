@@ -113,7 +113,7 @@ def check_wandb(args: Namespace) -> list[Line]:
         return [Line("W&B", GO, f"WANDB_MODE={mode}")]
     if os.environ.get("WANDB_API_KEY") or stored_key():
         return [Line("W&B", GO, "key found")]
-    return [Line("W&B", NO_GO, "online, without a key", "export WANDB_MODE=offline, or wandb login")]
+    return [Line("W&B", NO_GO, "online, without a key", "export WANDB_MODE=offline, or .venv/bin/wandb login")]
 
 
 def stored_key() -> bool:
