@@ -5,7 +5,7 @@
 set -Eeuo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
-# shellcheck disable=SC2034  # both are read by launch/ray.sh
+# shellcheck disable=SC2034,SC2153  # both are read by launch/ray.sh; RFT_RUN_DIR is meant
 DRY_RUN=0 RUN_DIR=$RFT_RUN_DIR
 unset RAY_ADDRESS             # a cluster that runs elsewhere would not have our environment
 

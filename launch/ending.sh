@@ -6,13 +6,6 @@ TEE_PID=""         # of run_logged
 INTERRUPTED=""     # the signal that ends this launch
 exec {TERMINAL}>&2 # for the last words: a signal may come where stderr leads to a log
 
-# apart CMD ARG…: CMD in place of this subshell, in a session of its own, so that Ctrl-C and a closed terminal reach the
-# launcher alone, which ends what it started in order. vLLM's EngineCore ends at a SIGINT, and looks as if it had failed.
-# Not `set -m`: it stops a launcher in the background of a terminal.
-apart() {
-    exec "$PYTHON" -IS -c 'import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])' "$@"
-}
-
 # start_guard: what ends this run's processes where this launcher is ended by SIGKILL, and names those that stand still.
 start_guard() {
     local reader ready

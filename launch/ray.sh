@@ -94,6 +94,13 @@ check_ray_address() {
             "unset RAY_ADDRESS to start a cluster for this run, or correct it"
 }
 
+# apart CMD ARG…: CMD in place of this subshell, in a session of its own, so that Ctrl-C and a closed terminal reach the
+# launcher alone, which ends what it started in order. vLLM's EngineCore ends at a SIGINT, and looks as if it had failed.
+# Not `set -m`: it stops a launcher in the background of a terminal.
+apart() {
+    exec "$PYTHON" -IS -c 'import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])' "$@"
+}
+
 free_port() {
     "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 }
