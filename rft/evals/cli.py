@@ -107,9 +107,7 @@ def guarded(name: str, run: Callable[[argparse.Namespace], int], args: argparse.
     """Exit status of `run`, once `rft.evals.refusals.refuse` lets its options pass; bad input and full disks become one
     message and status 2."""
     if stack() == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = (
-            ""  # its torch would find this machine's GPUs, its vLLM has no use for them
-        )
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # its torch would find GPUs that its vLLM cannot use
     remote_code.settle(getattr(args, "trust_remote_code", False))
     try:
         refusals.refuse(args)

@@ -13,7 +13,7 @@ def explain(parser: argparse.ArgumentParser, message: str) -> str:
     if found == message:
         return f"command: {message}; {HELP}"
     if {"-h", "--help"} & set(found.split()):
-        return f"command: --help stands alone, as in bash launch/NAME.sh --help (docs/running.md); {HELP}"
+        return f"command: --help stands alone, as in bash launch/train_grpo_20b.sh --help (docs/running.md); {HELP}"
     words = [word for word in found.split() if word.startswith("--") and word != "--"]
     name = words[0].partition("=")[0] if words else None
     if name is None:

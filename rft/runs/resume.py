@@ -59,8 +59,8 @@ def start(run: Path, more: list[str]) -> None:
             "how the run was started is not known",
             f"no {FILE} in {run}",
             "the file that a launcher writes at the start",
-            f"RUN_DIR={shlex.quote(str(run))} bash launch/NAME.sh --load_checkpoint, with the options and variables of "
-            "its start",
+            f"its launcher once more with RUN_DIR={shlex.quote(str(run))}, --load_checkpoint, and the options and "
+            "variables of its start",
         )
     if Path(launch["run_dir"]).resolve() != run:
         raise refusal("the run was moved", run, launch["run_dir"], shlex.join(["mv", str(run), launch["run_dir"]]))

@@ -143,7 +143,8 @@ def test_what_commands_name_is_there():
     faults = []
     for command in SHOWN:
         first, *words = command.words
-        files = [word for word in words if re.fullmatch(r"\w+/[\w/]+\.(py|sh)", word)]
+        # What is below runs/ is the reader's own.
+        files = [word for word in words if re.fullmatch(r"(?!runs/)\w+/[\w/]+\.(py|sh)", word)]
         files += words[:1] if first == "bash" and words[0] != "-c" else []
         there = all((ROOT / file).is_file() for file in files)
         if first == "make":

@@ -163,7 +163,7 @@ def test_results_that_are_not_whole_are_refused_with_one_message(tmp_path, comma
         file.write_text(json.dumps(content))
         status, shown, errors = command("eval_report", file)
         assert status == 2 and not shown and len(errors.splitlines()) == 1
-        assert f"{file}: {message}" in errors and "write it again with eval/eval_posthoc.py" in errors
+        assert f"{file}: {message}" in errors and "write it again with .venv/bin/python eval/eval_posthoc.py" in errors
 
 
 def test_older_results_make_a_page_but_are_not_graded_again(tmp_path, command):

@@ -92,7 +92,8 @@ def test_filters(run, capsys, words, wanted):
     assert places(capsys, run, *words) == wanted
 
 
-def test_a_sample_is_shown_with_its_numbers_and_what_was_searched_for(run, capsys):
+def test_a_sample_is_shown_with_its_numbers_and_what_was_searched_for(run, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     assert cli.main([str(run), "--step", "12", "--search", "try 2", "--limit", "1"]) == 0
     found = capsys.readouterr()
     assert found.out.splitlines()[:2] == [

@@ -17,6 +17,7 @@ CANNOT_CHANGE_A_SAMPLE = {
     "rft.evals": "the environment that launchers set too; the user's own values stay",
     "rft.hooks": "a docstring",
     "rft.serving": "a docstring",
+    "rft.record.flags": "reads a variable that is yes or no",
     "rft.options": "the trainer's command line, which an evaluation has not",
     "rft.evals.models": "what it finds is in the stream: digests of base and adapter, room for adapters",
     "rft.evals.probe": "compares the engine with a reference, and refuses it; gives it nothing but requests",
