@@ -214,7 +214,7 @@ def publish(stage: Path, out: Path, manifest: dict, force: bool) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the launchers' DATA_ROOT")
     parser.add_argument("--from", type=Path, dest="given", metavar="DIR", help="downloaded sets; default: from the hub")
-    parser.add_argument("--trained", type=int, default=2400, help="first prompts of the pool that a run trains on")
+    parser.add_argument("--trained", type=int, default=6400, help="first prompts of the pool that a run trains on")
     parser.add_argument("--force", action="store_true", help="replace files in --out that differ")
     prepare.add_sizes(parser)
 
