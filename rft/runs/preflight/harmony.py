@@ -29,24 +29,11 @@ def check_harmony(model: Path, tokenizer: "Tokenizer", chat: list[dict] | None) 
     if chat is None:
         return [Line("Harmony template", WARN, "prompts go in as plain text", "--apply_chat_template")]
     if not find_spec("openai_harmony"):
-        return [
-            Line(
-                "Harmony template",
-                WARN,
-                "not compared: no openai-harmony",
-                f"{pip_install()} openai-harmony",
-            )
-        ]
+        return [Line("Harmony template", WARN, "not compared: no openai-harmony", f"{pip_install()} openai-harmony")]
     if not vocabulary_present():
         measured = "not compared: the o200k vocabulary is not on this machine"
-        return [
-            Line(
-                "Harmony template",
-                WARN,
-                measured,
-                f"{pip_install()} bpe-openai, or set TIKTOKEN_ENCODINGS_BASE",
-            )
-        ]
+        repair = f"{pip_install()} bpe-openai, or set TIKTOKEN_ENCODINGS_BASE"
+        return [Line("Harmony template", WARN, measured, repair)]
     import jinja2
 
     repair = "use the tokenizer and chat_template.jinja that came with the checkpoint"
