@@ -15,8 +15,8 @@ from pathlib import Path
 from rft.options.command import MODULE, given
 from rft.options.recorded import differences, options
 from rft.record.flags import flag
+from rft.runs.find import find_run
 from rft.runs.launched import FILE, NAMES, PATHS
-from rft.runs.monitor.state import find_run
 
 SHARE = "vllm_gpu_memory_utilization"  # where it is not given, the launcher computes it from the memory free at a start
 
