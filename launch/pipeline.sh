@@ -104,7 +104,7 @@ prepare_grpo() {
     grpo_command "$@"
     PREPARED=1
     [[ $DRY_RUN != 1 ]] || return 0
-    "$PYTHON" -m rft.runs.inputs "${COMMAND[@]}"
+    run "$PYTHON" -m rft.runs.inputs "${COMMAND[@]}"
     local files
     if ((${#RUN_INPUTS[@]})); then
         mapfile -t files < <(names_in "$EVAL_DATASET")
