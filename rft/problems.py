@@ -9,7 +9,7 @@ from pathlib import Path
 
 INSTRUCTION = "Put the final answer within \\boxed{}."  # first line of every prompt that we make
 ROLES = ("system", "developer", "user", "assistant", "tool")
-REMAKE = "wanted a JSONL of problems (input, label, id); make it with .venv/bin/python -m rft.data make, or correct the path"
+REMAKE = "wanted problems as JSON lines (input, label, id); .venv/bin/python -m rft.data make, or correct the path"
 TOO_DEEP = "found hundreds of nested brackets, wanted plain fields; remove the row"
 
 

@@ -48,7 +48,7 @@ def check_prompts(path: Path, input_key: str, label_key: str | None, templated: 
     if path.suffix != ".jsonl":
         return
     if not path.is_file():
-        raise ValueError(f"found no prompt file {path}; make it (.venv/bin/python -m rft.data make --out DIR) or correct the path")
+        raise ValueError(f"found no prompt file {path}; .venv/bin/python -m rft.data make, or correct the path")
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
