@@ -9,10 +9,6 @@
 # LAUNCHER: launch/train_grpo_20b.sh, with RECIPE=tuned unless RECIPE is set. The same command with RUN_DIR goes on where
 # a sweep ended: rates with a result are not run again, a failed one is. DRY_RUN=1 prints the commands.
 # RUN_DIR/verdicts.md has the verdicts, RUN_DIR/comparison.html the curves over each other. Exit status 1: a run failed.
-if [[ ${1:-} == -h || ${1:-} == --help ]]; then
-    sed -n '2,/^[^#]/ { /^#/ s/^# \{0,1\}//p }' "$0"
-    exit 0
-fi
 elsewhere="${OUTPUT_ROOT:-}${CKPT_ROOT:-}${METRICS_LOG_DIR:-}${SAMPLES_LOG_DIR:-}${SPIKE_LOG_PATH:-}"
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"

@@ -7,6 +7,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rft.options import recorded
+from rft.runs.best import find_best
 from rft.serve.served_run import ServedRun
 
 HUB = {"gpt-oss-20b": "openai/gpt-oss-20b", "gpt-oss-120b": "openai/gpt-oss-120b"}  # by the checkpoint's folder
@@ -105,12 +106,22 @@ def results(served: ServedRun) -> tuple[list[dict], str]:
     result = read(served.run / "result.json")
     if served.adapter == (served.run / "adapter").resolve():
         return ([row(result["before"], result["after"])] if "after" in result else []), ""
-    best = read(served.run / "best.json")
-    remark = (
-        f"The adapter of step {best.get('global_step')}, the best of the evaluations in the loop ({best.get('metric')} "
-        f"{best.get('value')}): on the problems it was chosen on, that number flatters."
-    )
-    return ([row(result["before"], result["best"])] if "best" in result else []), remark
+    best = find_best(served.run)
+    measured = (result.get("best") or {}).get("evaluations", [])
+    remarks = [
+        f"The adapter of step {best.step}, the best of the evaluations in the loop ({best.metric} {best.value}), where "
+        "the highest of several is too high by chance.",
+        *(f"{one['sentence']} ({one['dataset']}, {one['remark']})." for one in measured),
+    ]
+    return [best_row(one) for one in measured], " ".join(remarks)
+
+
+def best_row(evaluation: dict) -> dict:
+    """One line of the results, of the best adapter; see `rft.runs.best.comparison`."""
+    low, high = evaluation["interval95"]
+    shown = {key: evaluation[key] for key in ("dataset", "mode", "n")} | {"value": round(evaluation["value"], 4)}
+    after = f"{evaluation['value']:.3f} ({low:.3f}-{high:.3f})"
+    return shown | {"before": "", "after": after, "difference": "", "p": ""}
 
 
 def row(before: dict, after: dict) -> dict:

@@ -12,6 +12,7 @@ from rft.evals.models import adapter_room, checked
 from rft.hooks import chat_date, engine_options, loopback
 from rft.options import recorded, remote_code
 from rft.options.command import recorded as recorded_options
+from rft.runs.best import find_best
 from rft.runs.preflight import harmony
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -50,14 +51,12 @@ def read_run(run: Path, best: bool = False, base: Path | None = None) -> ServedR
 
 
 def best_adapter(run: Path) -> Path:
-    """The adapter that `best.json` names, also where the run's folder has moved. Raises ValueError where none is."""
-    file = run / "best.json"
-    checkpoint = json.loads(file.read_text(encoding="utf-8")).get("checkpoint") if file.is_file() else None
-    if not checkpoint:
-        why = "names none: the best evaluation was that of the base" if file.is_file() else "is not there"
-        raise ValueError(f"found no best adapter: {file} {why}; wanted one; leave --best out")
-    moved = run / "checkpoints" / Path(checkpoint).name
-    return moved if moved.is_dir() else Path(checkpoint)
+    """The adapter that `best.json` names. Raises ValueError where it names none."""
+    best = find_best(run)
+    if best is None or best.adapter is None:
+        why = "names none: the best evaluation was that of the base" if best else "is not there"
+        raise ValueError(f"found no best adapter: {run / 'best.json'} {why}; wanted one; leave --best out")
+    return best.adapter
 
 
 def served_name(served: ServedRun) -> str:

@@ -50,10 +50,23 @@ def test_card_says_what_was_measured_and_nothing_of_this_machine(run, checkpoint
 
 
 def test_best_adapter_says_how_it_was_chosen(run):
+    """Its numbers are those of the problems that it was not chosen on; without them the card has none."""
     assert cli.main([str(run), *REPO, "--best"]) == 0
     text = (run / "hub/README.md").read_text()
     assert "The adapter of step 3, the best of the evaluations in the loop" in text
     assert "0.750" not in text  # that is the last adapter's
+    result = json.loads((run / "result.json").read_text())
+    measured = {"dataset": "heldout.jsonl", "mode": "greedy_pass@1", "n": 150, "value": 0.8, "interval95": [0.73, 0.86]}
+    measured |= {
+        "last": 0.75,
+        "sentence": "Not told apart",
+        "remark": "on the 150 of 200 problems that it was not chosen on",
+    }
+    (run / "result.json").write_text(json.dumps(result | {"best": {"step": 3, "evaluations": [measured]}}))
+    assert cli.main([str(run), *REPO, "--best"]) == 0
+    text = (run / "hub/README.md").read_text()
+    assert "| heldout.jsonl | `greedy_pass@1` | 150 |  | 0.800 (0.730-0.860) |" in text
+    assert "Not told apart (heldout.jsonl, on the 150 of 200 problems that it was not chosen on)." in text
 
 
 @pytest.mark.parametrize(

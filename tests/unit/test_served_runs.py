@@ -9,6 +9,8 @@ from served_run_by_hand import RANK, SHAPES, finished
 from rft.hooks import chat_date, engine_options
 from rft.serve import cli, served_run, smoke
 
+BEST_IS_BASE = '{"global_step": 0, "metric": "eval_heldout_greedy_pass@1", "value": 0.5, "checkpoint": null}'
+
 
 @pytest.fixture
 def run(tmp_path, checkpoint):
@@ -44,7 +46,7 @@ def test_best_adapter_is_another_model_also_when_the_run_has_moved(run, tmp_path
     [
         (lambda run: (run / "adapter/adapter_config.json").unlink(), [], "found no adapter in"),
         (lambda run: (run / "best.json").unlink(), ["--best"], "found no best adapter"),
-        (lambda run: (run / "best.json").write_text('{"checkpoint": null}'), ["--best"], "that of the base"),
+        (lambda run: (run / "best.json").write_text(BEST_IS_BASE), ["--best"], "that of the base"),
         (lambda run: (run / "run.json").write_text("{"), [], "not JSON"),
         (lambda run: None, ["--host", "0.0.0.0"], "no VLLM_API_KEY"),
         (lambda run: None, ["--base", "/nowhere"], "name its new place with --base"),
