@@ -62,7 +62,7 @@ def resolve(hub_set: HubSet) -> dict:
     with named(hub_set.repo):
         try:
             if constants.HF_HUB_OFFLINE:
-                raise ConnectionError("HF_HUB_OFFLINE is set")
+                raise ConnectionError("HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
             info = HfApi().dataset_info(hub_set.repo, revision="main", timeout=TIMEOUT_S)
             commit, names = info.sha, [sibling.rfilename for sibling in info.siblings]
         except (ConnectionError, Timeout):
@@ -98,7 +98,7 @@ def named(repo: str) -> Iterator[None]:
     except (RequestException, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
         cause = error.__cause__ or error
         first = next(iter(re.findall(r"\[Errno -?\d+\] [\w ]+|timed out", str(cause)) or str(cause).splitlines()), "")
-        unset = "unset HF_HUB_OFFLINE, " if constants.HF_HUB_OFFLINE else ""
+        unset = "unset HF_HUB_OFFLINE TRANSFORMERS_OFFLINE, " if constants.HF_HUB_OFFLINE else ""
         raise ValueError(
             f"found no {repo} at {constants.ENDPOINT}, nor in the cache {constants.HF_HUB_CACHE} "
             f"({type(cause).__name__}: {first[:160]}); wanted {', '.join(each.repo for each in HUB)}; {unset}{WITHOUT}"

@@ -8,7 +8,6 @@ is `hf auth login`'s, or HF_TOKEN. Exit status 0, 1 where the hub refuses, 2 bad
 """
 
 import argparse
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -75,7 +74,7 @@ def write(served: ServedRun, content: dict[str, bytes | Path]) -> Path:
 def upload(place: Path, repo: str, private: bool) -> int:
     """Make the repository where it is missing, and send the folder in one commit."""
     import requests
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
     api = HfApi(ENDPOINT)
@@ -84,7 +83,7 @@ def upload(place: Path, repo: str, private: bool) -> int:
         commit = api.upload_folder(repo_id=repo, folder_path=place, commit_message="Adapter and its card")
     except (HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, requests.RequestException) as error:
         wanted = "a token that may write there (.venv/bin/hf auth login, or HF_TOKEN), and the network"
-        offline = "; unset HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else ""
+        offline = "; unset HF_HUB_OFFLINE TRANSFORMERS_OFFLINE" if constants.HF_HUB_OFFLINE else ""
         print(f"error: the hub refused {repo}: {error}\n  wanted: {wanted}{offline}", file=sys.stderr)
         return 1
     print(f"sent: {commit.commit_url}")

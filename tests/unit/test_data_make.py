@@ -54,7 +54,8 @@ def by_hub(out: Path, cache: Path, *more: str, **variables: str) -> subprocess.C
 
 
 def environment(cache: Path, **variables: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
+    ours = ("HF_", "TRANSFORMERS_")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(ours) and not k.lower().endswith("_proxy")}
     return kept | {"HF_HOME": str(cache), "NO_PROXY": "*"} | variables
 
 
