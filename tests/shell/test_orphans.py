@@ -33,7 +33,9 @@ def start(tmp_path):
         script.write_text(f'source "{ROOT}/launch/common.sh"\n{body}\n')
         environment |= {"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "RUN_DIR": str(run_dir)}
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        started.append(subprocess.Popen(["bash", script], env=environment, start_new_session=True, **out))
+        # nohup, under which tests may run, would hand its deafness to SIGHUP on.
+        command = ["env", "--default-signal", "bash", script]
+        started.append(subprocess.Popen(command, env=environment, start_new_session=True, **out))
         return started[-1]
 
     yield popen
@@ -58,10 +60,10 @@ def test_orphans_end_with_their_launcher_and_no_other_run_is_touched(start, tmp_
     assert done.wait(timeout=300) == 1
     assert marked_processes(str(mine)) == []
 
-    # A launch that is refused because the folder is taken must leave its owner alone.
+    # A launch that is refused because a run lives there must leave it alone.
     refused = start("begin_run", other)
     assert refused.wait(timeout=300) == 1
-    assert "the run directory is taken" in refused.stdout.read()
+    assert "the run has not ended" in refused.stdout.read()
     assert orphans(other) == before
 
     neighbour.terminate()
