@@ -41,7 +41,7 @@ def test_both_forms_are_read(tmp_path):
         ("a.jsonl.gz", gzip.compress(LINES)[:-12], "damaged gzip"),
         ("a.jsonl.gz", LINES, "damaged gzip"),
     ],
-    ids=["torn line", "torn line, gzipped", "cut gzip", "no gzip"],  # a gzip holds the time, and would name a test by it
+    ids=["torn line", "torn line, gzipped", "cut gzip", "no gzip"],  # a gzip's bytes hold the time
 )
 def test_a_damaged_file_is_named(tmp_path, name, content, named):
     (tmp_path / name).write_bytes(content)
