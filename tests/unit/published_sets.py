@@ -15,20 +15,28 @@ def thing(i: int) -> str:
     return f"{THINGS[i % 7]} number {i * i + 7}"
 
 
+GOOD = {
+    "problem": "A farmer has 17 sheep and sells all but 9. How many sheep are left?",
+    "solution": "All but nine are sold, so $\\boxed{9}$.",
+    "answer": "9",
+    "problem_type": "Algebra",
+    "question_type": "math-word-problem",
+    "problem_is_valid": "Yes",
+    "solution_is_valid": "Yes",
+    "source": "olympiads",
+    "synthetic": False,
+}
+
+
 def numina(count: int) -> list[dict]:
-    """Rows of NuminaMath-1.5 that pass every filter."""
+    """Rows of NuminaMath-1.5 that pass every filter, all different."""
     text = "Every {a} costs {i} coins and each {b} costs twice that; how many coins buy one {a}, one {b} and a {c}?"
     return [
-        {
+        GOOD
+        | {
             "problem": text.format(i=i, a=NOUNS[i % 12], b=NOUNS[i // 12 % 12], c=NOUNS[i // 144 % 12]),
             "solution": f"We add: $\\boxed{{{3 * i}}}$.",
             "answer": str(3 * i),
-            "problem_type": "Algebra",
-            "question_type": "math-word-problem",
-            "problem_is_valid": "Yes",
-            "solution_is_valid": "Yes",
-            "source": "olympiads",
-            "synthetic": False,
         }
         for i in range(count)
     ]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from contest import AIME
+from published_sets import GOOD, numina
 
 from rft.data.canonical import integer_label
 from rft.data.check import check_file
@@ -19,30 +20,6 @@ from rft.data.stages import row_fault, stage_table, worked_solution
 from rft.problems import problem_row, problem_text
 
 ROOT = Path(__file__).resolve().parents[2]
-GOOD = {
-    "problem": "A farmer has 17 sheep and sells all but 9. How many sheep are left?",
-    "solution": "All but nine are sold, so $\\boxed{9}$.",
-    "answer": "9",
-    "problem_type": "Algebra",
-    "question_type": "math-word-problem",
-    "problem_is_valid": "Yes",
-    "solution_is_valid": "Yes",
-    "source": "olympiads",
-    "synthetic": False,
-}
-NOUNS = ("apple", "brick", "candle", "drum", "engine", "flute", "goose", "hammer", "island", "jacket", "kettle", "lamp")
-
-
-def numina(count: int) -> list[dict]:
-    """`count` rows that pass every filter, all different."""
-    rows = []
-    for i in range(count):
-        a, b, c = NOUNS[i % 12], NOUNS[i // 12 % 12], NOUNS[i // 144 % 12]
-        text = (
-            f"Every {a} costs {i} coins and each {b} costs twice that; how many coins buy one {a}, one {b} and a {c}?"
-        )
-        rows.append(GOOD | {"problem": text, "answer": str(3 * i), "solution": f"We add: $\\boxed{{{3 * i}}}$."})
-    return rows
 
 
 def write_jsonl(path: Path, rows: list[dict]) -> Path:
