@@ -1,7 +1,6 @@
 """Fetch the published sets from the Hugging Face hub, each at the commit that a file beside the data records."""
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from rft.data.sets import HUB, HubSet, Input, split_files
 from rft.record.digest import file_sha256
+from rft.record.files import replace_json
 
 LOCK = "data_sources.json"
 TIMEOUT_S = 10  # of one question to the hub; nothing is asked twice
@@ -28,11 +28,10 @@ def fetch(out: Path) -> list[Input]:
     """
     from huggingface_hub import hf_hub_download
 
-    pinned = read_lock(out / LOCK)
-    for each in HUB:
-        if each.repo not in pinned:
-            pinned[each.repo] = resolve(each)
-    write_lock(out / LOCK, pinned)
+    known = read_lock(out / LOCK)
+    pinned = known | {each.repo: resolve(each) for each in HUB if each.repo not in known}
+    if pinned != known:
+        replace_json(out / LOCK, pinned)
     inputs = []
     for each in HUB:
         commit = pinned[each.repo]["revision"]
@@ -117,15 +116,3 @@ def read_lock(path: Path) -> dict[str, dict]:
             f"{path}: found no record of revisions, wanted the one that this command writes; "
             "move the file away, and what `main` is now is taken"
         ) from None
-
-
-def write_lock(path: Path, pinned: dict[str, dict]) -> None:
-    text = json.dumps(pinned, indent=1) + "\n"
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

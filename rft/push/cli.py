@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from rft.record.files import replace_text
+from rft.record.files import replace_bytes
 from rft.runs.find import chosen_run
 from rft.serve.served_run import ServedRun, read_run
 
@@ -67,7 +67,7 @@ def write(served: ServedRun, content: dict[str, bytes | Path]) -> Path:
         if isinstance(found, Path):
             (place / name).symlink_to(found)
         else:
-            replace_text(place / name, found.decode())
+            replace_bytes(place / name, found)
     return place
 
 

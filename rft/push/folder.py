@@ -6,8 +6,10 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from rft.evals.table import interval, p_value
 from rft.options import recorded
-from rft.runs.best import find_best
+from rft.runs.best import find_best, read_object
+from rft.runs.report.side_by_side import points
 from rft.serve.served_run import ServedRun
 
 HUB = {"gpt-oss-20b": "openai/gpt-oss-20b", "gpt-oss-120b": "openai/gpt-oss-120b"}  # by the checkpoint's folder
@@ -104,7 +106,7 @@ def metadata(name: str, base_model: str, rows: list[dict]) -> str:
 def results(served: ServedRun) -> tuple[list[dict], str]:
     """Rows of the table, of the evaluations after training, and what has to be said of them."""
     result = read(served.run / "result.json")
-    if served.adapter == (served.run / "adapter").resolve():
+    if served.is_last:
         return ([row(result["before"], result["after"])] if "after" in result else []), ""
     best = find_best(served.run)
     measured = (result.get("best") or {}).get("evaluations", [])
@@ -118,32 +120,28 @@ def results(served: ServedRun) -> tuple[list[dict], str]:
 
 def best_row(evaluation: dict) -> dict:
     """One line of the results, of the best adapter; see `rft.runs.best.comparison`."""
-    low, high = evaluation["interval95"]
     shown = {key: evaluation[key] for key in ("dataset", "mode", "n")} | {"value": round(evaluation["value"], 4)}
-    after = f"{evaluation['value']:.3f} ({low:.3f}-{high:.3f})"
+    after = with_interval(evaluation["value"], evaluation)
     return shown | {"before": "", "after": after, "difference": "", "p": ""}
 
 
 def row(before: dict, after: dict) -> dict:
     """One line of the results; a comparison that was not made is left empty."""
-    mode, versus = after["mode"], after.get("versus") or {}
-    low, high = versus.get("interval95") or (None, None)
-    difference = "" if low is None else f"{100 * versus['difference']:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+    mode, versus = after["mode"], after.get("versus")
     return {
         "dataset": after["dataset"],
         "mode": mode,
         "n": after["n"],
         "value": round(after[mode], 4),
-        "before": with_interval(before),
-        "after": with_interval(after),
-        "difference": difference,
-        "p": f"{versus['p_value']:.2g}" if "p_value" in versus else "",
+        "before": with_interval(before[mode], before),
+        "after": with_interval(after[mode], after),
+        "difference": points(versus) if versus else "",
+        "p": p_value(versus["p_value"]) if versus else "",
     }
 
 
-def with_interval(result: dict) -> str:
-    low, high = result["interval95"]
-    return f"{result[result['mode']]:.3f} ({low:.3f}-{high:.3f})"
+def with_interval(value: float, result: dict) -> str:
+    return f"{value:.3f} ({interval(result['interval95'])})"
 
 
 def data(manifest: dict, served: ServedRun) -> list[tuple[str, str]]:
@@ -154,4 +152,4 @@ def data(manifest: dict, served: ServedRun) -> list[tuple[str, str]]:
 
 def read(file: Path) -> dict:
     """A JSON object of the run; empty where the file is not there."""
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return read_object(file) if file.is_file() else {}

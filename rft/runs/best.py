@@ -110,10 +110,11 @@ def comparison(run: Path) -> dict | None:
 
         if digest != adapter_digest(best.adapter):
             return None  # of an earlier best: the run was resumed since
+    after = read_results([run / "evals" / "after.json"])
     for result in results:
-        last = [r for r in read_results([run / "evals" / "after.json"]) if same_problems(r, result)]
+        last = next((one for one in after if same_problems(one, result)), None)
         if last:
-            rows.append(row(last[0], result, *left_over(run, result, chosen)))
+            rows.append(row(last, result, *left_over(run, result, chosen)))
     return {"step": best.step, "metric": best.metric, "value": best.value, "evaluations": rows}
 
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from rft.evals.models import adapter_room, checked
+from rft.evals.models import Model, adapter_room, checked
 from rft.hooks import chat_date, engine_options, loopback
 from rft.options import recorded, remote_code
 from rft.options.command import recorded as recorded_options
@@ -22,9 +22,23 @@ class ServedRun(NamedTuple):
     """A run, and the adapter of it that is served."""
 
     run: Path
-    adapter: Path
-    base: Path
+    model: Model
     options: argparse.Namespace  # of the training
+
+    @property
+    def adapter(self) -> Path:
+        """Its directory, absolute."""
+        return self.model.path
+
+    @property
+    def base(self) -> Path:
+        """The base checkpoint's directory, absolute."""
+        return self.model.base
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the adapter of the training's end."""
+        return self.adapter == (self.run / "adapter").resolve()
 
 
 def read_run(run: Path, best: bool = False, base: Path | None = None) -> ServedRun:
@@ -47,7 +61,7 @@ def read_run(run: Path, best: bool = False, base: Path | None = None) -> ServedR
         )
     remote_code.settle(bool(options.trust_remote_code))
     (model,) = checked([(run.name, adapter.resolve())], base)
-    return ServedRun(run, adapter.resolve(), model.base, options)
+    return ServedRun(run, model, options)
 
 
 def best_adapter(run: Path) -> Path:
@@ -61,8 +75,7 @@ def best_adapter(run: Path) -> Path:
 
 def served_name(served: ServedRun) -> str:
     """What clients call the model: the launcher and the run, and `best` where it is that adapter."""
-    best = "" if served.adapter == (served.run / "adapter").resolve() else "-best"
-    return f"{served.run.parent.name}/{served.run.name}{best}"
+    return f"{served.run.parent.name}/{served.run.name}{'' if served.is_last else '-best'}"
 
 
 def serve_command(served: ServedRun, host: str, port: int, on_cpu: bool, more: list[str]) -> list[str]:
@@ -82,9 +95,11 @@ def serve_command(served: ServedRun, host: str, port: int, on_cpu: bool, more: l
             f"found --host {host} and no VLLM_API_KEY; wanted a key where other machines reach the server; set "
             "VLLM_API_KEY, or leave --host out"
         )
-    options, (model,) = served.options, checked([("served", served.adapter)], served.base)
-    room = adapter_room([model], served.base, options.lora_serving)
-    engine = engine_options.build(options.head_dtype, adapter=str(served.adapter), **named_for_build(room))
+    options = served.options
+    room = adapter_room([served.model], served.base, options.lora_serving)
+    engine = engine_options.build(
+        options.head_dtype, room.get("lora_rank", 0), room.get("lora_modules"), str(served.adapter)
+    )
     command = [str(Path(sys.executable).parent / "vllm"), "serve", str(served.base)]
     command += ["--served-model-name", served_name(served), "--host", host, "--port", str(port)]
     command += ["--dtype", "bfloat16", "--max-model-len", str(options.prompt_max_len + options.generate_max_len)]
@@ -93,11 +108,6 @@ def serve_command(served: ServedRun, host: str, port: int, on_cpu: bool, more: l
     if options.trust_remote_code:
         command.append("--trust-remote-code")
     return command + ["--enforce-eager"] * on_cpu + more
-
-
-def named_for_build(room: dict) -> dict:
-    """`adapter_room`'s names as `engine_options.build` calls them."""
-    return {"rank": room["lora_rank"], "modules": room["lora_modules"]} if room else {}
 
 
 def environment() -> dict[str, str]:
