@@ -20,12 +20,13 @@ AGAIN = "download, copy or make the checkpoint again"
 
 
 class Tensor(NamedTuple):
-    """One tensor of a file: `shape`, and the bytes `begin` to `end` of the file."""
+    """One tensor of a file: `shape`, the bytes `begin` to `end` of the file, and safetensors' name of its `dtype`."""
 
     file: Path
     shape: tuple[int, ...]
     begin: int
     end: int
+    dtype: str
 
 
 def require_complete(folder: Path, config: dict) -> None:
@@ -115,7 +116,7 @@ def read_file(file: Path) -> dict[str, Tensor]:
             found = f"a head that cannot be read ({type(error).__name__}: {error})"
             raise ValueError(f"{file}: not a complete safetensors file, found {found}; {AGAIN}") from None
     end = 8 + length
-    for name, tensor in sorted(tensors.items(), key=lambda item: item[1][2:]):
+    for name, tensor in sorted(tensors.items(), key=lambda item: item[1][2:4]):
         if tensor.begin != end:
             raise ValueError(f"{file}: found {name} at byte {tensor.begin}; wanted {end}, without gaps; {AGAIN}")
         end = tensor.end
@@ -129,7 +130,7 @@ def _tensor(file: Path, entry: dict, start: int) -> Tensor:
     shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
     if end < begin or math.prod(shape) * BITS[entry["dtype"]] != 8 * (end - begin):
         raise ValueError(f"{entry['dtype']} of shape {shape} in {end - begin} bytes")
-    return Tensor(file, shape, start + begin, start + end)
+    return Tensor(file, shape, start + begin, start + end, entry["dtype"])
 
 
 def is_matrix(name: str, tensor: Tensor) -> bool:

@@ -5,6 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from rft.checkpoint_check import require_gpt_oss
+from rft.record.flops import linears
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines, read_config
 
 SIZES = (
@@ -141,13 +142,5 @@ def trained_parameters(args: Namespace, config: dict) -> int:
 
 
 def projection_shapes(config: dict) -> dict[str, tuple[int, int]]:
-    """(out, in) of each projection of one attention layer."""
-    hidden = config["hidden_size"]
-    head = config.get("head_dim") or hidden // config["num_attention_heads"]
-    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
-    return {
-        "q_proj": (queries, hidden),
-        "k_proj": (keys, hidden),
-        "v_proj": (keys, hidden),
-        "o_proj": (hidden, queries),
-    }
+    """(out, in) of each projection of one attention layer of a gpt-oss."""
+    return {name: (outputs, inputs) for name, (inputs, outputs) in linears(config).items()}

@@ -4,7 +4,6 @@ The engine serves bf16(W + s·B·A): an update below half the distance of neighb
 serving has no such loss (docs/numerics.md). Rule `rounding` judges the same during a run, by what was measured.
 """
 
-import json
 import math
 import random
 import struct
@@ -15,6 +14,7 @@ from pathlib import Path
 from rft.runs.lr_schedule import Schedule, summed
 from rft.runs.preflight.lines import GO, WARN, Line
 from rft.runs.preflight.model import projection_shapes
+from rft.shards import read_file
 
 DRAWN = 4096  # weights; the share is then known to about 0.02
 TYPICAL = 0.02  # standard deviation of gpt-oss's weights, where the checkpoint cannot be read
@@ -75,17 +75,16 @@ def read_weights(folder: Path) -> tuple[list[float], str]:
         `DRAWN` bf16 numbers, and a word for the page.
     """
     for file in sorted(folder.glob("*.safetensors")):
+        try:
+            tensors = read_file(file)
+        except ValueError:
+            continue  # the line `model` is about broken files
+        names = [name for name in tensors if name.endswith("q_proj.weight") and tensors[name].dtype == "BF16"]
+        if not names:
+            continue
         with file.open("rb") as stream:
-            try:
-                (length,) = struct.unpack("<Q", stream.read(8))
-                header = json.loads(stream.read(min(length, 100_000_000)))
-                names = [name for name in header if name.endswith("q_proj.weight") and header[name]["dtype"] == "BF16"]
-                if not names:
-                    continue
-                stream.seek(8 + length + header[min(names)]["data_offsets"][0])
-                raw = stream.read(2 * DRAWN)
-            except (struct.error, ValueError, TypeError, KeyError, IndexError):
-                continue  # the line `model` is about broken files
+            stream.seek(tensors[min(names)].begin)
+            raw = stream.read(2 * DRAWN)
         found = [struct.unpack("<f", b"\0\0" + raw[i : i + 2])[0] for i in range(0, len(raw) - 1, 2)]
         if any(found) and all(map(math.isfinite, found)):
             return found, f"{file.name}, q_proj"
