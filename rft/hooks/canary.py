@@ -18,6 +18,7 @@ PROMPT_TOKENS = 32
 # Share of the probed layer outputs that moved. From here on an update that moves no log-probability is an error, not
 # rounding: even a tiny model computes the canary's log-probabilities from 24,000 such outputs, so that some 24 moved.
 VISIBLE = 1e-3
+OTHERS = 4  # requests before each measurement, of different lengths
 MEASUREMENTS = 16  # of the base model, and of an adapter that looks wrong on an engine with noise
 APART = 8.0  # standard errors from which weights have moved for certain; see `apart`
 SEEN = 5.0  # from which an update counts as served: 7e-4 by chance, which delays the finding by a few versions
@@ -30,10 +31,10 @@ async def shift(engine: "LLMRayActor") -> float | None:
     Measured once for each adapter version, before the first rollout with it, while the engine has no other work; every
     later call of that version gets the same number. None when the base was never measured: `measure_base`.
 
-    The base is measured several times, and the nearest of these counts. An engine whose kernels are deterministic gives
-    the same numbers each time, bit for bit, and one measurement shows an adapter that was not served. On any other the
-    spread of the base is the noise level. What looks wrong is measured as often as the base before it is judged, see
-    `judge`.
+    The base is measured several times with other requests between, and the nearest of these counts. An engine whose
+    kernels are deterministic gives the same numbers each time, bit for bit, and one measurement shows an adapter that
+    was not served. On any other the spread of the base is the noise level. What looks wrong is measured as often as
+    the base before it is judged, see `judge`.
 
     Args:
         engine: OpenRLHF's `LLMRayActor`.
@@ -72,7 +73,7 @@ async def _measure(engine, measured: dict) -> float | None:
     receipts = getattr(engine, "adapter_receipts", None)
     if receipts is None:
         await _log_probs(engine)  # the first may choose kernels, and so compute with others than all later ones
-        measured["base"] = [await _log_probs(engine) for _ in range(MEASUREMENTS)]
+        measured["base"] = [await _after_others(engine, number) for number in range(MEASUREMENTS)]
         return 0.0
     if "base" not in measured:
         return None
@@ -82,7 +83,7 @@ async def _measure(engine, measured: dict) -> float | None:
     doubt = suspicion(moved, noise, receipts)
     # Measurements that were equal by chance prove no determinism: one that stands alone must not end a run.
     if doubt == "changed nothing" or (noise and doubt):
-        now += [await _log_probs(engine) for _ in range(MEASUREMENTS - 1)]
+        now += [await _after_others(engine, number) for number in range(1, MEASUREMENTS)]
     measured["hidden"] = judge(base, now, receipts, measured.get("hidden", 0))
     return moved
 
@@ -158,12 +159,31 @@ def largest_difference(a: list[float], b: list[float]) -> float:
     return max(abs(x - y) for x, y in zip(a, b, strict=True))
 
 
+async def _after_others(engine, number: int) -> list[float]:
+    """`_log_probs` after a few requests, other ones for each `number`.
+
+    Rows that pad a batch to the size of a CUDA graph hold what the last batch left there. They can change how kernels
+    divide their work, and so how they round: measurements one after another agree and say nothing about the noise.
+    """
+    from vllm import SamplingParams
+
+    others = [_tokens(engine, number * OTHERS + i + 1, PROMPT_TOKENS * (i + 1) // OTHERS) for i in range(OTHERS)]
+    sampling = SamplingParams(max_tokens=OTHERS, temperature=0, ignore_eos=True)
+    await asyncio.gather(*(engine.generate(tokens, sampling) for tokens in others))
+    return await _log_probs(engine)
+
+
+def _tokens(engine, first: int, length: int) -> list[int]:
+    """Token ids from all over the vocabulary, of a length that leaves room for an answer."""
+    config = engine.llm.model_config
+    vocabulary, length = config.get_vocab_size(), min(length, config.max_model_len - OTHERS)
+    return [7919 * i % vocabulary for i in range(first, first + length)]  # 7919 is prime: they spread over any vocabulary
+
+
 async def _log_probs(engine) -> list[float]:
     """The engine's log-probability of each canary token but the first."""
     from vllm import SamplingParams
 
-    config = engine.llm.model_config
-    vocabulary, length = config.get_vocab_size(), min(PROMPT_TOKENS, config.max_model_len - 1)
-    tokens = [7919 * i % vocabulary for i in range(1, length + 1)]  # 7919 is prime: they spread over any vocabulary
+    tokens = _tokens(engine, 1, PROMPT_TOKENS)
     output = await engine.generate(tokens, SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0))
     return [place[token].logprob for token, place in zip(tokens[1:], output.prompt_logprobs[1:], strict=True)]

@@ -72,7 +72,11 @@ class Canary:
             drawn = [rng.choice((0.0, 1.0)) if two_values else rng.gauss(0, 1) for _ in range(TOKENS)]
             return [-5.0 - token / 7 + self.served + noise * value for token, value in enumerate(drawn)]
 
+        async def after_others(engine, number: int) -> list[float]:
+            return await log_probs(engine)
+
         monkeypatch.setattr(canary, "_log_probs", log_probs)
+        monkeypatch.setattr(canary, "_after_others", after_others)
         assert self.shift() == 0.0  # measures the base
 
     def shift(self) -> float:
