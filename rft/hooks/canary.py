@@ -160,24 +160,34 @@ def largest_difference(a: list[float], b: list[float]) -> float:
 
 
 async def _after_others(engine, number: int) -> list[float]:
-    """`_log_probs` after a few requests, other ones for each `number`.
+    """`_log_probs` after other requests: a few short ones, and twice in a row of measurements a full batch.
 
-    Rows that pad a batch to the size of a CUDA graph hold what the last batch left there. They can change how kernels
-    divide their work, and so how they round: measurements one after another agree and say nothing about the noise.
+    What ran before can change how kernels round, so measurements one after another agree and say nothing about the
+    noise of a run. On an H200 gpt-oss-120b's engine gave other log-probabilities, the same ones from then on, once a
+    batch had filled `max_num_batched_tokens`; its weights were equal, bit for bit (docs/benchmarks.md).
     """
     from vllm import SamplingParams
 
-    others = [_tokens(engine, number * OTHERS + i + 1, PROMPT_TOKENS * (i + 1) // OTHERS) for i in range(OTHERS)]
+    lengths = [PROMPT_TOKENS * (i + 1) // OTHERS for i in range(OTHERS)]
+    if number % (MEASUREMENTS // 2) == MEASUREMENTS // 4:
+        batch, longest = engine.llm.vllm_config.scheduler_config.max_num_batched_tokens, _longest(engine)
+        lengths = [longest] * (batch // longest + 1)
     sampling = SamplingParams(max_tokens=OTHERS, temperature=0, ignore_eos=True)
+    others = [_tokens(engine, number * OTHERS + i + 1, length) for i, length in enumerate(lengths)]
     await asyncio.gather(*(engine.generate(tokens, sampling) for tokens in others))
     return await _log_probs(engine)
 
 
+def _longest(engine) -> int:
+    """Tokens of the longest prompt that leaves room for an answer."""
+    return engine.llm.model_config.max_model_len - OTHERS
+
+
 def _tokens(engine, first: int, length: int) -> list[int]:
-    """Token ids from all over the vocabulary, of a length that leaves room for an answer."""
-    config = engine.llm.model_config
-    vocabulary, length = config.get_vocab_size(), min(length, config.max_model_len - OTHERS)
-    return [7919 * i % vocabulary for i in range(first, first + length)]  # 7919 is prime: they spread over any vocabulary
+    """Token ids from all over the vocabulary, at most `length` of them and `_longest`."""
+    vocabulary = engine.llm.model_config.get_vocab_size()
+    places = range(first, first + min(length, _longest(engine)))
+    return [7919 * place % vocabulary for place in places]  # 7919 is prime: they spread over any vocabulary
 
 
 async def _log_probs(engine) -> list[float]:
