@@ -9,11 +9,13 @@ from weakref import WeakKeyDictionary
 
 import aiohttp
 
-URL = "http://127.0.0.1:1234"
-URL_VARIABLE, TOKEN_VARIABLE = "CODE_SERVER_URL", "CODE_SERVER_TOKEN"
-SECONDS = 5.0  # CPU time a test may take
+from rft.code_server import PORT, PROGRAM_CHARACTERS, SECONDS, TOKEN_VARIABLE, URL_VARIABLE
+
+URL = f"http://127.0.0.1:{PORT}"
 PATIENCE = 40.0  # seconds of trying again after the first failure: a run whose server has died ends within a minute
-READ_TIMEOUT = 300.0  # seconds for an answer, of which a request waits most in the server's queue
+READ_TIMEOUT = 300.0  # seconds for an answer beyond what the tests may take: mostly the server's queue
+WALL = 4  # seconds that a test may last for one of CPU time, where the machine is busy
+CONNECT_TIMEOUT = 10.0
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0  # seconds between tries; doubled each time
 REPAIR = "start it with: .venv/bin/python -m rft.code_server"
 SHOWN = 300  # characters of an answer that an error quotes
@@ -41,7 +43,7 @@ class Client:
         url: `http://HOST:PORT`; without it CODE_SERVER_URL, else http://127.0.0.1:1234.
         token: what another host than the loopback asks for; without it CODE_SERVER_TOKEN.
         patience: seconds of trying again after the first failure of a request.
-        read_timeout: seconds to wait for one answer.
+        read_timeout: seconds to wait for one answer, beyond four times the CPU time of the request's tests.
 
     Raises:
         ValueError: if the URL is none of HTTP.
@@ -94,8 +96,8 @@ class Client:
         Raises:
             CodeServerError: no verdict. Never a result of 0.
         """
-        asked = {"program": program, "tests": tests, "setup": setup, "entry_point": entry_point}
-        return await self._verdict("/test_program", asked | {"max_execution_time": max_execution_time})
+        more = {"setup": setup, "entry_point": entry_point}
+        return await self._verdict("/test_program", program, tests, max_execution_time, more)
 
     async def test_program_stdio(
         self, program: str, tests: list[dict[str, str]], *, max_execution_time: float = SECONDS
@@ -105,8 +107,7 @@ class Client:
         Raises:
             CodeServerError: no verdict. Never a result of 0.
         """
-        asked = {"program": program, "tests": tests, "max_execution_time": max_execution_time}
-        return await self._verdict("/test_program_stdio", asked)
+        return await self._verdict("/test_program_stdio", program, tests, max_execution_time, {})
 
     async def health(self) -> dict:
         """The server's isolation level, queue and uptime.
@@ -116,8 +117,9 @@ class Client:
         """
         return await self._ask("GET", "/health")
 
-    async def _verdict(self, path: str, asked: dict) -> Answer:
-        found = await self._ask("POST", path, asked)
+    async def _verdict(self, path: str, program: str, tests: list, seconds: float, more: dict) -> Answer:
+        asked = {"program": program[: PROGRAM_CHARACTERS + 1], "tests": tests, "max_execution_time": seconds}
+        found = await self._ask("POST", path, asked | more, WALL * len(tests) * seconds)
         try:
             answer = Answer(*(found[name] for name in Answer._fields))
             sound = all(len(each) == len(asked["tests"]) for each in answer[:3]) and set(answer.results) <= {0, 1}
@@ -130,14 +132,17 @@ class Client:
             )
         return answer
 
-    async def _ask(self, method: str, path: str, asked: dict | None = None) -> dict:
-        """The JSON of an answer with status 200; tries again what may pass."""
+    async def _ask(self, method: str, path: str, asked: dict | None = None, seconds: float = 0.0) -> dict:
+        """The JSON of an answer with status 200, which may take `seconds` to make; tries again what may pass."""
+        limit = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT, sock_read=self._read_timeout + seconds)
         since, failures, wait = None, [], FIRST_WAIT
         while True:
             started = time.monotonic()
             fault, retry_after = "", 0.0
             try:
-                async with self._session().request(method, self.url + path, json=asked, allow_redirects=False) as got:
+                async with self._session().request(
+                    method, self.url + path, json=asked, timeout=limit, allow_redirects=False
+                ) as got:
                     if got.status == 200:
                         return await got.json()
                     fault = f"status {got.status}: {(await got.text())[:SHOWN]}"
@@ -168,7 +173,6 @@ class Client:
         if loop not in self._sessions:
             self._sessions[loop] = aiohttp.ClientSession(
                 headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=self._read_timeout),
                 trust_env=False,
             )
         return self._sessions[loop]
