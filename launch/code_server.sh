@@ -8,7 +8,6 @@
 
 CODE_SERVER_PID=""
 CODE_SERVER_LOG=""
-CODE_SERVER_SECONDS=30 # that long a server may take to answer
 
 [[ -z ${START_CODE_SERVER:-} ]] || flag START_CODE_SERVER 0
 [[ ${START_CODE_SERVER:-0} != 1 || -z ${CODE_SERVER_URL:-} ]] || die "two code servers at once" \
@@ -41,9 +40,20 @@ start_code_server() {
 # wait_for_code_server: until the server answers with its isolation, this run's or the one at CODE_SERVER_URL.
 wait_for_code_server() {
     [[ $DRY_RUN != 1 && -n ${CODE_SERVER_URL:-} ]] || return 0
-    local options=(--seconds "$CODE_SERVER_SECONDS")
-    [[ -z $CODE_SERVER_PID ]] || options+=(--pid "$CODE_SERVER_PID" --log "$CODE_SERVER_LOG")
+    local options=()
+    [[ -z $CODE_SERVER_PID ]] || options=(--pid "$CODE_SERVER_PID" --log "$CODE_SERVER_LOG")
     run "$PYTHON" -m rft.runs.code_server "$CODE_SERVER_URL" "${options[@]}"
+    if [[ -n $CODE_SERVER_PID && -n ${RAY_ADDRESS:-} && -z $RAY_PID ]]; then start_servers_of_nodes; fi
+}
+
+# start_servers_of_nodes: one on each other node of the cluster at RAY_ADDRESS, since engines ask their own loopback.
+start_servers_of_nodes() {
+    local line ready
+    exec {ready}< <(apart "$PYTHON" -m rft.runs.code_server_nodes "$CODE_SERVER_URL" --logs "$RUN_DIR" </dev/null)
+    STARTED_PIDS+=("$!")
+    while read -r -u "$ready" line && [[ $line != ready ]]; do printf '%s\n' "$line"; done
+    exec {ready}<&-
+    [[ ${line:-} == ready ]] || die "a node has no code server" "see above" "one on each node of $RAY_ADDRESS" "what it says"
 }
 
 # stop_code_server: end the server of start_code_server and what it has started, and nothing else.

@@ -14,6 +14,7 @@ from pathlib import Path
 from rft.code_server.client import Client, CodeServerError
 from rft.runs.guard import stat
 
+SECONDS = 30.0  # that a server may take to answer
 PERIOD_SECONDS = 1.0  # between two tries
 SHOWN_LINES = 15  # of the log of a server that did not start
 
@@ -21,7 +22,7 @@ SHOWN_LINES = 15  # of the log of a server that did not start
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", help="http://HOST:PORT")
-    parser.add_argument("--seconds", type=float, default=30.0, help="that long it may take to answer (default: 30)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that long it may take to answer (default: 30)")
     parser.add_argument("--pid", type=int, help="its process: one that has ended is not waited for")
     parser.add_argument("--log", type=Path, help="its log, whose end is shown where it does not answer")
     args = parser.parse_args()
