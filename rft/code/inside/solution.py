@@ -23,8 +23,6 @@ Objects that are no data stay here, behind a handle. A generator is such an obje
 import builtins
 import os
 import sys
-import tempfile
-import types
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 values = __import__("values")  # one of the two files that a sandbox has of this project
@@ -87,7 +85,7 @@ class Program:
             self.code = compile(source, "<program>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
             return "compile_error", values.encode(described(error)), NOTHING
-        self.module = types.ModuleType(name)
+        self.module = type(sys)(name)
         sys.modules[name] = self.module  # dataclasses and pickle look their module up
         return "nothing", NOTHING, NOTHING
 
@@ -164,6 +162,8 @@ def answer(program, operation, arguments):
 
 def script(program, number, text):
     """Run the program as a script with `text` as its standard input. Its output is read from outside, at its end."""
+    import tempfile  # a function's program has no need of it, and it takes longer than the interpreter
+
     with tempfile.TemporaryFile() as file:
         file.write(text)
         file.seek(0)
