@@ -9,7 +9,8 @@ from own_modules import MODULES, imports
 LAYERS = [
     ["rft"],  # the version
     ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.packing", "rft.mxfp4_codec", "rft.shards"],
-    ["rft.rules", "rft.problems", "rft.checkpoint_check"],
+    ["rft.rules", "rft.problems", "rft.checkpoint_check", "rft.code"],
+    ["rft.code_server"],
     ["rft.options"],
     ["rft.actor"],
     ["rft.hooks"],
@@ -34,6 +35,7 @@ STANDARD_LIBRARY_ONLY = (
     "rft.options",
     "rft.shards",
     "rft.checkpoint_check",
+    "rft.code",
 )
 
 
