@@ -40,8 +40,8 @@ class Grade(NamedTuple):
         return bool(self.answer) and cause in self.answer.causes
 
 
-def stated(response: str, prompt: str, entry_point: str | None) -> Stated:
-    """The program of a response (never with its prompt).
+def stated(response: str, prompt: str, label: str) -> Stated:
+    """The program of a response (never with its prompt). Nothing is run.
 
     Of a response in channels the final message alone is read. Where the prompt leaves a program open (`open_program`),
     as with a base model, the response continues it.
@@ -49,6 +49,10 @@ def stated(response: str, prompt: str, entry_point: str | None) -> Stated:
     text, _, closed = final_message(response, open_channel(prompt))
     if text is None:
         return Stated(None, "none", bool(response))
+    try:
+        entry_point = parse(label).entry_point
+    except ValueError:
+        entry_point = None
     program, method = extract(text, entry_point, open_program(prompt, entry_point))
     return Stated(program, method, not closed and method == "unclosed")
 
@@ -65,11 +69,11 @@ async def grade(client: Client, response: str, prompt: str, label: str | None, s
     Raises:
         CodeServerError: the server gave no verdict. Never a grade of 0.
     """
+    found = stated(response, prompt, label)
     try:
         tests = parse(label)
     except ValueError:
-        return Grade(False, *stated(response, prompt, None), None)
-    found = stated(response, prompt, tests.entry_point)
+        return Grade(False, *found, None)
     answer = None if found.program is None else await ask(client, found.program, tests, seconds)
     return Grade(True, *found, answer)
 
