@@ -1,5 +1,8 @@
 """Code tasks of one's own: `{"prompt", "tests"}` a line becomes a problem file, or one message says why not."""
 
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from rft.data import __main__ as check
 from rft.data.code.own import make
 from rft.data.row_files import command, read_rows
 
+ROOT = Path(__file__).resolve().parents[2]
 DOUBLE = {
     "prompt": "Write double(x), twice x.",
     "tests": ["assert double(2) == 4", "assert math.isclose(double(0.1), 0.2)"],
@@ -113,6 +117,16 @@ def test_the_real_judge_runs_the_solutions(prepared):
     ):
         status, error, _ = prepared([row], "wrong", verify=True)
         assert status == 2 and words in error, error
+
+
+def test_the_page_can_be_followed(tmp_path):
+    page = (ROOT / "docs" / "own_task.md").read_text().partition("## 7. Programs")[2]
+    commands = re.search(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1]
+    commands = commands.replace(".venv/bin/python data/", f"{sys.executable} {ROOT}/data/")
+    run = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    done = subprocess.run(["bash", "-euc", commands], check=False, **run)
+    assert done.returncode == 0, done.stderr
+    assert "runs/own/programs.jsonl: 2 problems, their solutions pass at isolation level " in done.stdout
 
 
 LABEL_FAULTS = {
