@@ -2,17 +2,23 @@
 
 import asyncio
 import os
-import signal
-import sys
+import subprocess
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from rft.code.isolation.boot import READY
+from rft.code.isolation.limits import IsolationError, Limits
+from rft.code.isolation.process import LEVELS, Process
+from rft.code.isolation.python import Staged, stage
+
+__all__ = ["Died", "IsolationError", "Limits", "Pool", "Sandbox", "SandboxError", "Stuck", "TimedOut", "TooLarge"]
 INSIDE = Path(__file__).with_name("inside")
 WARM = {"solution": 4, "judge": 1}  # started ahead of need; other roles: 1
 PAUSE = 0.01  # seconds, the shortest time between two looks at the CPU time
+STARTED = 60  # seconds for one sandbox to be built on a machine with much else to do
 GRACE = 0.2  # seconds that a program has to end after it closed its channel, so that the cause is its own
 
 
@@ -40,28 +46,13 @@ class Died(SandboxError):
         self.cause = cause
 
 
-class IsolationError(RuntimeError):
-    """This machine cannot isolate a program, or a sandbox could not be started: never the program's doing."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one program may use."""
-
-    memory_bytes: int = 1 << 30  # address space
-    tmp_bytes: int = 64 << 20  # files in /tmp, all together
-    processes: int = 64  # threads; the program may start no other process
-    open_files: int = 128
-    output_bytes: int = 8 << 20  # printed on stdout and stderr together
-
-
 class Sandbox:
     """A process tree for one program, never used for another. Made by `Pool.acquire`.
 
     Frames go both ways: 4 bytes of length, big-endian, then the payload. Inside, they come on fd 3 and leave on fd 4.
     """
 
-    def __init__(self, process: "Process", limits: Limits):
+    def __init__(self, process: Process, limits: Limits):
         self.process, self.limits = process, limits
         self.output = bytearray()  # what the program printed so far, stdout and stderr as they came
         self.closed = False
@@ -72,12 +63,24 @@ class Sandbox:
         self._wanted = 4  # bytes of the next frame with its length, as far as known
         self._news = asyncio.Event()
         self._cpu_at_send = 0.0
-        self._on_close = []
+        self._stands = self._loop.create_future()
+        self.on_close: list[Callable[[], None]] = []
         for fd, reader in ((process.read_fd, self._read_frames), (process.output_fd, self._read_output)):
             os.set_blocking(fd, False)
             self._loop.add_reader(fd, reader)
         os.set_blocking(process.write_fd, False)
         self._loop.add_reader(process.pidfd, self._process_ended)
+
+    async def stands(self) -> None:
+        """Wait until the sandbox is built.
+
+        Raises:
+            IsolationError: it cannot be, here or now
+        """
+        try:
+            await asyncio.wait_for(asyncio.shield(self._stands), STARTED)
+        except TimeoutError:
+            raise IsolationError(f"a sandbox of level {self.process.level} took over {STARTED} s to start") from None
 
     async def send(self, payload: bytes) -> None:
         """Queue one frame; it is written while the program reads. Never waits for the program, raises nothing of it."""
@@ -119,6 +122,11 @@ class Sandbox:
                     self._news.wait(), min(left, PAUSE if self._ended else max(PAUSE, (cpu_seconds - used) / 2))
                 )
 
+    @property
+    def ended(self) -> bool:
+        """Whether the program is gone or closed its channel."""
+        return bool(self._ended)
+
     def cpu_seconds(self) -> float:
         """CPU seconds that the whole tree has used, start included, read from outside."""
         return self.process.cpu_seconds()
@@ -141,7 +149,7 @@ class Sandbox:
         finally:
             self._loop.remove_reader(process.pidfd)
             process.reap()
-            for action in self._on_close:
+            for action in self.on_close:
                 action()
 
     def _frame(self, max_bytes: int) -> bytes | None:
@@ -166,12 +174,23 @@ class Sandbox:
         except BlockingIOError:
             return
         self._received += part
+        if not self._stands.done():
+            self._check_stands()
         if not part:
             self._ended = time.monotonic()
         if not part or len(self._received) >= max(self._wanted, 1 << 16):  # nobody asked for more: let the program wait
             self._loop.remove_reader(self.process.read_fd)
         if not part or len(self._received) >= self._wanted:
             self._news.set()
+
+    def _check_stands(self) -> None:
+        if self._received[:1] == READY:
+            del self._received[:1]
+            self.process.stands()
+            self._stands.set_result(None)
+        elif self._exited or self._received:
+            said = bytes(self.output).decode(errors="replace").strip() or self.process.cause()
+            self._stands.set_exception(IsolationError(f"no sandbox of level {self.process.level}: {said}"))
 
     def _read_output(self) -> None:
         try:
@@ -205,68 +224,10 @@ class Sandbox:
                     if len(self._received) > 1 << 24:
                         break
         self._ended, self._exited = time.monotonic(), True
+        if not self._stands.done():
+            self._read_output()
+            self._check_stands()
         self._news.set()
-
-
-class Process:
-    """A started program at level "none": its pid, its ends of the pipes."""
-
-    def __init__(self, role: str, inside: Path, limits: Limits):
-        ours_in, theirs_out = os.pipe()
-        theirs_in, ours_out = os.pipe()
-        output, theirs_print = os.pipe()
-        null = os.open(os.devnull, os.O_RDONLY)
-        theirs = [_high(fd) for fd in (null, theirs_print, theirs_print, theirs_in, theirs_out)]
-        try:
-            self.pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", str(inside / f"{role}.py")],
-                {"PYTHONUTF8": "1"},
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(theirs)],
-                setsid=True,
-            )
-        finally:
-            for fd in (*theirs, null, theirs_print, theirs_in, theirs_out):
-                os.close(fd)
-        self.read_fd, self.write_fd, self.output_fd = ours_in, ours_out, output
-        self.pidfd = os.pidfd_open(self.pid)
-        self._cpu = 0.0
-        self._status = None
-
-    def cpu_seconds(self) -> float:
-        """CPU seconds of the process, threads included (its clock, see clock_getcpuclockid(3))."""
-        with suppress(OSError):
-            self._cpu = time.clock_gettime(~self.pid << 3 | 2)
-        return self._cpu
-
-    def cause(self) -> str:
-        """How it ended, in words; empty while it runs."""
-        if self._status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if not pid:
-                return ""
-            self._status = os.waitstatus_to_exitcode(status)
-        return f"exit status {self._status}" if self._status >= 0 else signal.Signals(-self._status).name
-
-    def kill(self) -> None:
-        """Kill all of it."""
-        if self._status is None:
-            self.cpu_seconds()
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-
-    def reap(self) -> None:
-        """Take note of its end and close the pipes."""
-        if self._status is None:
-            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        for fd in (self.read_fd, self.write_fd, self.output_fd, self.pidfd):
-            os.close(fd)
-
-
-def _high(fd: int) -> int:
-    import fcntl
-
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16)
 
 
 class Pool:
@@ -292,53 +253,91 @@ class Pool:
         limits: Limits | None = None,
         inside: Path = INSIDE,
     ):
-        self.slots, self.level, self.limits, self.inside = slots, level or "none", limits or Limits(), inside
-        if self.level == "none" and not allow_unsafe:
-            raise IsolationError(
-                "no isolation: pass allow_unsafe to run programs that can do all that this process can"
-            )
-        self._alive: dict[str, int] = {}
+        if level not in (None, *LEVELS):
+            raise IsolationError(f"level {level!r}: there are {', '.join(LEVELS)}")
+        if level == "none" and not allow_unsafe:
+            raise IsolationError("level none: programs could do all that this process can; allow_unsafe accepts that")
+        self.slots, self.level, self.limits = slots, level, limits or Limits()
+        self.why_not: dict[str, str] = {}  # the better levels, and why this machine has them not
+        self._inside, self._allow_unsafe = inside, allow_unsafe
+        self._staged: Staged | None = None
+        self._free: dict[str, asyncio.Semaphore] = {}  # of a role; it is fair
         self._warm: dict[str, deque[Sandbox]] = {}
-        self._waiting: dict[str, deque[asyncio.Future]] = {}
-        self._used: set[Sandbox] = set()
+        self._all: set[Sandbox] = set()
+        self._leaving = False
 
     async def __aenter__(self) -> "Pool":
-        return self
+        self._staged = await asyncio.to_thread(stage, self._inside)
+        try:
+            for level in (self.level,) if self.level else LEVELS[: 3 if self._allow_unsafe else 2]:
+                try:
+                    await self._try(level)
+                except IsolationError as error:
+                    self.why_not[level] = str(error)
+                else:
+                    self.level = level
+                    return self
+            reasons = "\n".join(f"  {level}: {reason}" for level, reason in self.why_not.items())
+            raise IsolationError(f"this machine cannot isolate programs:\n{reasons}")
+        except BaseException:
+            os.close(self._staged.lock)
+            raise
 
     async def __aexit__(self, *_) -> None:
-        warm = [sandbox for sandboxes in self._warm.values() for sandbox in sandboxes]
-        self._warm = {}
-        await asyncio.gather(*(sandbox.close() for sandbox in (*warm, *self._used)))
+        self._leaving = True
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._all)))
+        os.close(self._staged.lock)
 
     async def acquire(self, role: str) -> Sandbox:
-        """A fresh sandbox whose program is inside/<role>.py. Close it after use: its slot is free then."""
-        waiting = self._waiting.setdefault(role, deque())
-        while not (warm := self._warm.setdefault(role, deque())) and self._alive.get(role, 0) >= self.slots:
-            turn = asyncio.get_running_loop().create_future()
-            waiting.append(turn)
-            await turn
-        sandbox = warm.popleft() if warm else self._start(role)
-        self._used.add(sandbox)
-        self._fill(role)
+        """A fresh sandbox whose program is inside/<role>.py. Close it after use: its slot is free then.
+
+        Raises:
+            IsolationError: no sandbox could be started
+        """
+        if role not in self._free:
+            self._free[role], self._warm[role] = asyncio.Semaphore(self.slots), deque()
+        await self._free[role].acquire()
+        sandbox = None
+        try:
+            while self._warm[role] and not sandbox:
+                sandbox = self._warm[role].popleft()
+                if sandbox.ended:  # killed for memory, say
+                    await sandbox.close()
+                    sandbox = None
+            sandbox = sandbox or self._start(role, self.level)
+            self._fill(role)
+            await sandbox.stands()
+        except BaseException:
+            if sandbox:
+                await sandbox.close()
+            self._free[role].release()
+            raise
+        sandbox.on_close.append(lambda: self._freed(role))
         return sandbox
 
-    def _start(self, role: str) -> Sandbox:
-        self._alive[role] = self._alive.get(role, 0) + 1
-        sandbox = Sandbox(Process(role, self.inside, self.limits), self.limits)
-        sandbox._on_close.append(lambda: self._freed(role, sandbox))
+    async def _try(self, level: str) -> None:
+        sandbox = self._start("", level)
+        try:
+            await sandbox.stands()
+        finally:
+            await sandbox.close()
+
+    def _start(self, role: str, level: str) -> Sandbox:
+        try:
+            sandbox = Sandbox(Process(level, role, self.limits, self._staged), self.limits)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise IsolationError(f"no sandbox of level {level}: {error}") from error
+        self._all.add(sandbox)
+        sandbox.on_close.append(lambda: self._all.discard(sandbox))
         return sandbox
 
     def _fill(self, role: str) -> None:
-        warm = self._warm.setdefault(role, deque())
-        while len(warm) < WARM.get(role, 1) and self._alive[role] < self.slots:
-            warm.append(self._start(role))
+        """Start what will be asked for next, as far as slots are free."""
+        warm = self._warm[role]
+        while len(warm) < min(WARM.get(role, 1), self._free[role]._value):
+            warm.append(self._start(role, self.level))
 
-    def _freed(self, role: str, sandbox: Sandbox) -> None:
-        self._alive[role] -= 1
-        self._used.discard(sandbox)
-        waiting = self._waiting.get(role, ())
-        while waiting:
-            turn = waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                break
+    def _freed(self, role: str) -> None:
+        self._free[role].release()
+        if not self._leaving:
+            self._fill(role)
