@@ -1,7 +1,6 @@
 """One code server a setting: level of isolation, and root or an ordinary user."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -28,27 +27,16 @@ def listeners():
 
 
 @pytest.fixture(scope="session", params=SETTINGS)
-def server(request, listeners):
+def server(request, listeners, tmp_path_factory):
     """A code server at rest. Nothing of it is left in the end."""
     level, as_user = request.param.split()[0], request.param.endswith("user")
     if as_user:
         if os.getuid():
             pytest.skip("this user is the ordinary one already")
-        if (
-            not shutil.which("setpriv")
-            or subprocess.run(
-                [
-                    "setpriv",
-                    f"--reuid={served.USER}",
-                    f"--regid={served.USER}",
-                    "--clear-groups",
-                    sys.executable,
-                    "-c",
-                    "",
-                ]
-            ).returncode
-        ):
-            pytest.skip(f"user {served.USER} cannot run {sys.executable}")
+        can = served.as_ordinary_user([sys.executable, "-c", "import decimal"], tmp_path_factory.mktemp("as-user"))
+        tried = subprocess.run(can, capture_output=True, text=True)
+        if tried.returncode:
+            pytest.skip(f"user {served.USER} cannot run {sys.executable}: {tried.stderr[-300:]}")
     made = served.start(level, as_user, listeners)
     yield made
     served.stop(made)

@@ -51,6 +51,14 @@ def f(x):
 """
 
 
+# In a mount namespace of its own, a folder $1 that others may not enter is an empty one that holds $2.
+OPENED = """\
+set -eu
+here=$3; mkdir "$here"; mount --bind "$1" "$here"; mount -t tmpfs -o mode=755 none "$1"
+mkdir -p "$2"; mount --bind "$here/${2#"$1"/}" "$2"; shift 3; exec "$@"
+"""
+
+
 @dataclass
 class Served:
     """A code server that runs."""
@@ -62,6 +70,7 @@ class Served:
     folder: Path  # outside of every sandbox: the server's TMPDIR and working directory, log, the host's secret
     listeners: dict[str, str]
     resting: int = 0  # processes of a server without work
+    kept: tuple[str, ...] = ()  # names in its TMPDIR then: its copy of Python
 
     @property
     def url(self) -> str:
@@ -123,10 +132,15 @@ class Served:
             "processes": below if len(below) != self.resting else (),
             "files": host_watch.left_files(self.folder, self.folder / "tmp", self.folder / "cwd"),
             "left": [name for name in ("left", "cwd/left") if (self.folder / name).exists()],
+            "temporary files": sorted(set(self.files()) - set(self.kept)),
             "shared memory": host_watch.shared_memory(),
             "sockets": host_watch.listening(int(self.listeners["free_port"])),
         }
         return {name: trace for name, trace in traces.items() if trace}
+
+    def files(self) -> tuple[str, ...]:
+        """Names in the server's TMPDIR and working directory."""
+        return tuple(file.name for place in ("tmp", "cwd") for file in (self.folder / place).iterdir())
 
     def nothing_left(self) -> None:
         """Wait until nothing is left; fail and say what is."""
@@ -153,7 +167,7 @@ def start(level: str, as_user: bool, listeners: dict[str, str], *options: str) -
     port = free_port()
     command = [sys.executable, "-m", "rft.code_server", "--port", str(port), "--isolation", level, *options]
     if user != os.getuid():
-        command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *command]
+        command = as_ordinary_user(command, folder)
     environment = os.environ | {"TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(ROOT), "HOME": str(folder / "cwd")}
     with open(folder / "server.log", "w") as log:
         process = subprocess.Popen(command, cwd=folder / "cwd", env=environment, stdout=log, stderr=log)
@@ -166,11 +180,23 @@ def start(level: str, as_user: bool, listeners: dict[str, str], *options: str) -
         status, answer = served.judge(HARMLESS.replace("{pid}", str(process.pid)), ["assert f(0) == 'no'"])
         assert (status, answer.get("results"), answer.get("isolation")) == (200, [1], level), (answer, served.log())
         assert served.honest() == (200, HONEST_RESULTS), served.log()
-        served.resting = at_rest()
+        served.resting, served.kept = at_rest(), served.files()
     except BaseException:
         stop(served)
         raise
     return served
+
+
+def as_ordinary_user(command: list[str], folder: Path) -> list[str]:
+    """The command, run by root, for `USER`, who may read the interpreter in it wherever that lies."""
+    command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *command]
+    interpreter = Path(os.path.realpath(sys._base_executable))
+    closed = [place for place in interpreter.parents if not place.stat().st_mode & 0o001]
+    if closed:
+        below = closed[-1] / interpreter.relative_to(closed[-1]).parts[0]
+        script = ["bash", "-c", OPENED, "as-user", str(closed[-1]), str(below), str(folder / "home")]
+        command = ["unshare", "--mount", *script, *command]
+    return command
 
 
 def at_rest() -> int:
@@ -202,5 +228,5 @@ def stop(served: Served) -> None:
     finally:
         served.process.kill()
     host_watch.soon(lambda: not set(before) & set(host_watch.descendants(os.getpid())), "processes of the server left")
-    assert list((served.folder / "tmp").iterdir()) == []
+    assert not served.kept or set(served.files()) == set(served.kept)
     shutil.rmtree(served.folder)
