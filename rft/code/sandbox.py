@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -197,13 +197,16 @@ class Sandbox:
             part = os.read(self.process.output_fd, 1 << 16)
         except BlockingIOError:
             return
-        self.output += part
-        if len(self.output) > self.limits.output_bytes:
-            del self.output[self.limits.output_bytes :]
+        if not part or not self._keep(part):
+            self._loop.remove_reader(self.process.output_fd)
+
+    def _keep(self, part: bytes) -> bool:
+        room = self.limits.output_bytes - len(self.output)
+        self.output += part[:room]
+        if len(part) > room:
             self._overflow = True
             self._news.set()
-        if not part or self._overflow:
-            self._loop.remove_reader(self.process.output_fd)
+        return not self._overflow
 
     def _write_frames(self) -> None:
         try:
@@ -223,9 +226,11 @@ class Sandbox:
                     self._received += part
                     if len(self._received) > 1 << 24:
                         break
+            with suppress(BlockingIOError):
+                while (part := os.read(self.process.output_fd, 1 << 16)) and self._keep(part):
+                    pass
         self._ended, self._exited = time.monotonic(), True
         if not self._stands.done():
-            self._read_output()
             self._check_stands()
         self._news.set()
 
@@ -262,6 +267,7 @@ class Pool:
         self._inside, self._allow_unsafe = inside, allow_unsafe
         self._staged: Staged | None = None
         self._free: dict[str, asyncio.Semaphore] = {}  # of a role; it is fair
+        self._used: Counter[str] = Counter()
         self._warm: dict[str, deque[Sandbox]] = {}
         self._all: set[Sandbox] = set()
         self._leaving = False
@@ -297,6 +303,7 @@ class Pool:
         if role not in self._free:
             self._free[role], self._warm[role] = asyncio.Semaphore(self.slots), deque()
         await self._free[role].acquire()
+        self._used[role] += 1
         sandbox = None
         try:
             while self._warm[role] and not sandbox:
@@ -310,7 +317,7 @@ class Pool:
         except BaseException:
             if sandbox:
                 await sandbox.close()
-            self._free[role].release()
+            self._freed(role)
             raise
         sandbox.on_close.append(lambda: self._freed(role))
         return sandbox
@@ -334,10 +341,12 @@ class Pool:
     def _fill(self, role: str) -> None:
         """Start what will be asked for next, as far as slots are free."""
         warm = self._warm[role]
-        while len(warm) < min(WARM.get(role, 1), self._free[role]._value):
-            warm.append(self._start(role, self.level))
+        with suppress(IsolationError):  # who asks for it will be told
+            while len(warm) < min(WARM.get(role, 1), self.slots - self._used[role]):
+                warm.append(self._start(role, self.level))
 
     def _freed(self, role: str) -> None:
+        self._used[role] -= 1
         self._free[role].release()
         if not self._leaving:
             self._fill(role)

@@ -10,8 +10,7 @@ bits of NaN, lone surrogates, and bool apart from int.
 """
 
 import struct
-from collections.abc import Callable
-from typing import Any
+from _collections_abc import Callable  # loaded with the interpreter; typing and collections would double its start
 
 MAX_BYTES = 8 << 20  # of one encoded value
 MAX_NODES = (
@@ -50,7 +49,7 @@ class Handle:
         self.number = number
 
 
-def encode(value: Any, opaque: Callable[[Any], Any] | None = None, max_bytes: int = MAX_BYTES) -> bytes:
+def encode(value: object, opaque: Callable | None = None, max_bytes: int = MAX_BYTES) -> bytes:
     """The encoding of `value`. `opaque` gives a builtin value or a `Handle` for an object of another type.
 
     Raises Unsupported (also where `opaque` gives none) and TooLarge.
@@ -59,7 +58,7 @@ def encode(value: Any, opaque: Callable[[Any], Any] | None = None, max_bytes: in
 
 
 class _Writer:
-    def __init__(self, opaque: Callable[[Any], Any] | None, max_bytes: int):
+    def __init__(self, opaque: Callable | None, max_bytes: int):
         self.opaque, self.bytes_left, self.nodes_left = opaque, max_bytes, MAX_NODES
 
     def piece(self, letter: bytes, count: int | None = None, body: bytes = b"") -> bytes:
@@ -69,14 +68,14 @@ class _Writer:
             raise TooLarge(f"a value of more than {MAX_NODES} nodes or of too many bytes")
         return letter if count is None else letter + struct.pack(">I", count) + body
 
-    def measured(self, letter: bytes, size: int, body: Callable[[], bytes]) -> list[bytes]:
+    def measured(self, letter: bytes, size: int, body: Callable) -> list[bytes]:
         """A node whose body is not made if it is too large by its least size."""
         if size > self.bytes_left:
             raise TooLarge(f"a value of {size} bytes")
         made = body()
         return [self.piece(letter, len(made), made)]
 
-    def pieces_of(self, value: Any, depth: int) -> list[bytes]:
+    def pieces_of(self, value: object, depth: int) -> list[bytes]:
         if depth > MAX_DEPTH:
             raise TooLarge(f"nested deeper than {MAX_DEPTH}")
         kind = type(value)
@@ -122,7 +121,7 @@ class _Writer:
         return self.pieces_of(self.opaque(value), depth + 1)
 
 
-def decode(data: bytes, handle: Callable[[int], Any] | None = None, max_nodes: int = MAX_NODES) -> Any:
+def decode(data: bytes, handle: Callable | None = None, max_nodes: int = MAX_NODES) -> object:
     """The value of an encoding, whoever wrote it; `handle` gives the object of a handle's number.
 
     Raises Malformed, TooLarge, and Unsupported for a handle where none is known.
@@ -137,7 +136,7 @@ def decode(data: bytes, handle: Callable[[int], Any] | None = None, max_nodes: i
 
 
 class _Reader:
-    def __init__(self, data: bytes, handle: Callable[[int], Any] | None, max_nodes: int):
+    def __init__(self, data: bytes, handle: Callable | None, max_nodes: int):
         self.data, self.at, self.handle, self.nodes_left = data, 0, handle, max_nodes
 
     def take(self, size: int) -> bytes:
@@ -146,12 +145,12 @@ class _Reader:
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def items(self, count: int, depth: int) -> list[Any]:
+    def items(self, count: int, depth: int) -> list[object]:
         if count > min(len(self.data) - self.at, self.nodes_left):  # each takes a byte and a node at least
             raise Malformed("more items than bytes") if count <= self.nodes_left else TooLarge(f"{count} items")
         return [self.value(depth + 1) for _ in range(count)]
 
-    def value(self, depth: int) -> Any:
+    def value(self, depth: int) -> object:
         self.nodes_left -= 1
         if self.nodes_left < 0 or depth > MAX_DEPTH:
             raise TooLarge("a value of more nodes or deeper than allowed")
@@ -174,7 +173,7 @@ class _Reader:
             return range(*parts)
         return self.scalar(letter, self.take(count))
 
-    def set_of(self, count: int, depth: int, kind: type) -> Any:
+    def set_of(self, count: int, depth: int, kind: type) -> object:
         items, last = [], b""
         if count > min(len(self.data) - self.at, self.nodes_left):
             raise TooLarge(f"{count} items")
@@ -186,7 +185,7 @@ class _Reader:
             last = this
         return kind(_checked_keys(items))
 
-    def scalar(self, letter: bytes, body: bytes) -> Any:
+    def scalar(self, letter: bytes, body: bytes) -> object:
         if letter == b"i":
             value = int.from_bytes(body, "big", signed=True)
             if len(body) != value.bit_length() // 8 + 1:
@@ -214,7 +213,7 @@ class _Reader:
         raise Malformed(f"no node is written {letter!r} with {len(body)} bytes")
 
 
-def _checked_keys(keys: list[Any]) -> list[Any]:
+def _checked_keys(keys: list[object]) -> list[object]:
     """Keys that make a table in linear time: hashable, no two equal, few of one hash."""
     counts: dict[int, int] = {}
     try:
@@ -230,7 +229,7 @@ def _checked_keys(keys: list[Any]) -> list[Any]:
     return keys
 
 
-def nodes(value: Any) -> int:
+def nodes(value: object) -> int:
     """How many nodes the encoding of a builtin value has. What equals it has as many."""
     if isinstance(value, list | tuple | set | frozenset):
         return 1 + sum(map(nodes, value))
@@ -239,7 +238,7 @@ def nodes(value: Any) -> int:
     return 4 if isinstance(value, range) else 1
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: object, b: object) -> bool:
     """What Python's `==` says of two values that were decoded or written as literals: 1 == 1.0 == True, NaN is unequal.
 
     A decoded value is of builtin types throughout, so nothing of a program's making runs here.

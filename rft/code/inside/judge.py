@@ -15,7 +15,6 @@ import builtins
 import importlib
 import os
 import sys
-import types
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 values = __import__("values")  # one of the two files that a sandbox has of this project
@@ -192,8 +191,7 @@ def calls_check(tree):
 def run(program, setup, test, entry_point):
     """Run one test in a namespace of its own; an exception is its failure."""
     trees = ast.parse(setup), ast.parse(test)
-    module = types.ModuleType("tests")
-    space = module.__dict__
+    space = {"__name__": "tests"}
     space["__builtins__"] = Names(program, owners(*trees) - {entry_point})
     exec(compile(trees[0], "<setup>", "exec"), space)
     if entry_point is not None:  # the setup may hold it without a body
