@@ -1,6 +1,6 @@
 """Attacks 34 to 49: all processes, all memory, all disk, all time, or a crash of what reads the program."""
 
-from attack_case import Attack, attempts
+from attack_case import LITERAL, Attack, attempts
 
 ATTACKS = [
     Attack(
@@ -120,11 +120,6 @@ def attempt_bytes():
             for _ in range(64):
                 file.write(bytes(1 << 20))
     return True
-def attempt_files():
-    os.makedirs("/tmp/rft_attack_left_many", exist_ok=True)
-    for n in range(2_000_000):
-        os.close(os.open(f"/tmp/rft_attack_left_many/{n}", os.O_CREAT | os.O_WRONLY))
-    return True
 def attempt_shm():
     with open("/dev/shm/rft_attack_left", "wb") as file:
         for _ in range(4096):
@@ -142,11 +137,21 @@ def attempt_memfd():
     return True
 """,
         "bytes",
-        "files",
         "shm",
         "cwd",
         "memfd",
         seconds=10.0,
+    ),
+    Attack(
+        38,
+        "makes files without end",
+        """\
+import itertools, os
+def f(x):
+    for n in itertools.count():
+        os.close(os.open(f"/tmp/rft_attack_left{n}", os.O_CREAT | os.O_WRONLY))
+""",
+        (LITERAL,),
     ),
     Attack(39, "prints without end", "def f(x):\n    while True:\n        print('x' * 1000)"),
     Attack(39, "prints without end at import", "while True:\n    print('x' * 1000)"),
@@ -213,9 +218,12 @@ while True:
     ),
     Attack(43, "matches a catastrophic pattern", "import re\ndef f(x):\n    return re.match('(a+)+$', 'a' * 60 + 'b')"),
     Attack(43, "computes a power within C", "def f(x):\n    return len(str(7 ** (10 ** 9)))"),
-    Attack(44, "sleeps", "import time\ndef f(x):\n    time.sleep(10**6)"),
+    Attack(44, "sleeps", "import time\ndef f(x):\n    time.sleep(10**6)", (LITERAL,), seconds=0.2),
     Attack(
-        44, "waits for itself at import", "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()"
+        44,
+        "waits for itself at import",
+        "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+        seconds=0.2,
     ),
     Attack(44, "waits for input", "import sys\ndef f(x):\n    return sys.stdin.read() or input() or 0"),
     attempts(

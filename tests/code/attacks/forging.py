@@ -59,6 +59,20 @@ def f(x):
 """,
     ),
     Attack(
+        4,
+        "ends the loop that asks it",
+        """\
+def f(x):
+    raise StopIteration
+""",
+        (
+            f"assert all(map(lambda n: f(n) == '{SECRET}', range(3)))",
+            f"assert all(f(n) == '{SECRET}' for n in range(3))",
+            f"for value in map(f, [1, 2]):\n    assert value == '{SECRET}'",
+            "assert [*map(f, [1, 2])] == []",
+        ),
+    ),
+    Attack(
         5,
         "forges at exit",
         EVERY_FD
@@ -143,6 +157,24 @@ def f(x):
             f"assert f(3) in ['{SECRET}']",
             f"assert hash(f(3)) == hash('{SECRET}')",
             "assert f(3) is True",
+        ),
+    ),
+    Attack(
+        8,
+        "is asked whether it is right",
+        """\
+class Right:
+    issubset = issuperset = startswith = endswith = isdisjoint = lambda *args: True
+    def count(self, value):
+        return 1
+def f(x):
+    return Right()
+""",
+        (
+            f"assert f(3).issubset({{'{SECRET}'}})",
+            f"assert f(3).startswith('{SECRET}')",
+            f"value = f(3)\nassert value.endswith('{SECRET}') is True",
+            f"value = f(3)\nassert value.count('{SECRET}') == 1",
         ),
     ),
     Attack(

@@ -64,6 +64,8 @@ def f(x):
     send(frame(b"T", 1000))
     time.sleep(1000)
 """,
+        (LITERAL,),
+        seconds=0.2,
     ),
     Attack(
         22,
