@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,16 +52,20 @@ class Pool:
         self._staged: Staged | None = None
         self._free: dict[str, asyncio.Semaphore] = {}  # of a role; it is fair
         self._used: Counter[str] = Counter()
-        self._warm: dict[str, deque[Sandbox]] = {}
+        self._warm: dict[str, deque[asyncio.Task[Sandbox]]] = {}
         self._all: set[Sandbox] = set()
+        self._starting: set[asyncio.Task[Sandbox]] = set()
         self._leaving = False
+        # One thread for all starts, as long as the pool lives: the kernel kills a program when the thread that started
+        # it ends, and the event loop does not wait for a fork.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="sandboxes")
 
     async def __aenter__(self) -> "Pool":
         self._staged = await asyncio.to_thread(stage, self._inside)
         try:
             for level in (self.level,) if self.level else LEVELS[: 3 if self._allow_unsafe else 2]:
                 try:
-                    await self._try(level)
+                    await (await self._start("", level)).close()
                 except IsolationError as error:
                     self.why_not[level] = str(error)
                 else:
@@ -69,12 +74,14 @@ class Pool:
             reasons = "\n".join(f"  {level}: {reason}" for level, reason in self.why_not.items())
             raise IsolationError(f"this machine cannot isolate programs:\n{reasons}")
         except BaseException:
-            os.close(self._staged.lock)
+            await self.__aexit__()
             raise
 
     async def __aexit__(self, *_) -> None:
         self._leaving = True
+        await asyncio.gather(*self._starting, return_exceptions=True)
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._all)))
+        self._starter.shutdown()
         os.close(self._staged.lock)
 
     async def acquire(self, role: str) -> Sandbox:
@@ -87,46 +94,61 @@ class Pool:
             self._free[role], self._warm[role] = asyncio.Semaphore(self.slots), deque()
         await self._free[role].acquire()
         self._used[role] += 1
-        sandbox = None
         try:
-            while self._warm[role] and not sandbox:
-                sandbox = self._warm[role].popleft()
-                if sandbox.ended:  # killed for memory, say
-                    await sandbox.close()
-                    sandbox = None
-            sandbox = sandbox or self._start(role, self.level)
-            self._fill(role)
-            await sandbox.stands()
+            sandbox = await self._warmed(role) or await self._unless_cancelled(role, self._start(role, self.level))
         except BaseException:
-            if sandbox:
-                await sandbox.close()
             self._freed(role)
             raise
         sandbox.on_close.append(lambda: self._freed(role))
+        self._fill(role)
         return sandbox
 
-    async def _try(self, level: str) -> None:
-        sandbox = self._start("", level)
-        try:
-            await sandbox.stands()
-        finally:
-            await sandbox.close()
+    async def _warmed(self, role: str) -> Sandbox | None:
+        """One started ahead of need; None where there is none, or all of them have failed meanwhile."""
+        while self._warm[role]:
+            with suppress(IsolationError):  # the one started now will say it, if it still is so
+                sandbox = await self._unless_cancelled(role, self._warm[role].popleft())
+                if not sandbox.ended:  # killed for memory, say
+                    return sandbox
+                await sandbox.close()
+        return None
 
-    def _start(self, role: str, level: str) -> Sandbox:
+    async def _unless_cancelled(self, role: str, task: "asyncio.Task[Sandbox]") -> Sandbox:
+        """What the task starts; it is the next one's where we are cancelled."""
         try:
-            sandbox = Sandbox(Process(level, role, self.limits, self._staged), self.limits)
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._warm[role].appendleft(task)
+            raise
+
+    def _start(self, role: str, level: str) -> "asyncio.Task[Sandbox]":
+        task = asyncio.create_task(self._started(role, level))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+        task.add_done_callback(asyncio.Task.exception)  # of a warm one that failed nobody may ask
+        return task
+
+    async def _started(self, role: str, level: str) -> Sandbox:
+        loop = asyncio.get_running_loop()
+        try:
+            process = await loop.run_in_executor(self._starter, Process, level, role, self.limits, self._staged)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise IsolationError(f"no sandbox of level {level}: {error}") from error
+        sandbox = Sandbox(process, self.limits)
         self._all.add(sandbox)
         sandbox.on_close.append(lambda: self._all.discard(sandbox))
+        try:
+            await sandbox.stands()
+        except BaseException:
+            await sandbox.close()
+            raise
         return sandbox
 
     def _fill(self, role: str) -> None:
         """Start what will be asked for next, as far as slots are free."""
         warm = self._warm[role]
-        with suppress(IsolationError):  # who asks for it will be told
-            while len(warm) < min(WARM.get(role, 1), self.slots - self._used[role]):
-                warm.append(self._start(role, self.level))
+        while len(warm) < min(WARM.get(role, 1), self.slots - self._used[role]):
+            warm.append(self._start(role, self.level))
 
     def _freed(self, role: str) -> None:
         self._used[role] -= 1

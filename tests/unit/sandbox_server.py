@@ -16,7 +16,7 @@ async def main() -> None:
             sandbox = await pool.acquire(ROLE)
             await sandbox.send((DETACH + source).encode())
         await asyncio.sleep(0.3)
-        print(*(sandbox.process.pid for sandbox in pool._all if sandbox.process.pid), flush=True)
+        print(*(sandbox.process.pid for sandbox in pool._all), flush=True)
         await asyncio.sleep(999)
 
 

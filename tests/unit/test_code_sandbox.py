@@ -237,7 +237,7 @@ def test_nothing_is_left(level):
         await asyncio.sleep(0.2)
         # two are used, one is idle, others are warm: the pool's end takes all of them
 
-    in_pool("none", lambda pool: ask(pool, "answer = 1"))
+    in_pool(level, lambda pool: asyncio.gather(*(ask(pool, "answer = 1") for _ in range(12))))
     before = state()
     in_pool(level, work)
     (descriptors, names), (before_descriptors, before_names) = state(), before

@@ -57,6 +57,7 @@ class Sandbox:
         self._news = asyncio.Event()
         self._cpu_at_send = 0.0
         self._stands = self._loop.create_future()
+        self._stands.add_done_callback(asyncio.Future.exception)  # of a warm one nobody may ask
         self.on_close: list[Callable[[], None]] = []
         for fd, reader in ((process.read_fd, self._read_frames), (process.output_fd, self._read_output)):
             os.set_blocking(fd, False)

@@ -1,5 +1,6 @@
 """Starts the process of one sandbox at a level of isolation, and ends it."""
 
+import functools
 import json
 import os
 import signal
@@ -40,7 +41,7 @@ class Process:
                 options = {"user": uid, "group": uid, "extra_groups": [], "umask": 0o077}
             if level == "namespaces":
                 self._info, info = _pipe(held, theirs)
-                rules = _read_end(seccomp.program(), theirs)
+                rules = _read_end(_filter(), theirs)
                 argv, environment = _bwrap(staged, role, limits, info, rules)
                 options["pass_fds"] = (info, rules)
             else:
@@ -113,6 +114,11 @@ class Process:
         if pid:
             self._status = self._child.returncode = os.waitstatus_to_exitcode(status)
             self._cpu = max(self._cpu, usage.ru_utime + usage.ru_stime)
+
+
+@functools.cache
+def _filter() -> bytes:
+    return seccomp.program()
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:

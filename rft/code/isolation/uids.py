@@ -15,13 +15,18 @@ from rft.code.isolation.limits import IsolationError, ours
 
 FIRST, COUNT = 58000, 2000  # above the users that people add, below those that systemd hands out
 
+_released: list[int] = []  # still locked, for the next sandbox of this process
+
 
 def take() -> tuple[int, Callable[[], None]]:
-    """A user id that no other sandbox of this machine has, and what gives it back; held by a lock that ends with us.
+    """A user id that no other sandbox of this machine has, and what gives it back; locked until this process ends.
 
     Raises:
         IsolationError: none is free, or the folder of the locks is not ours alone
     """
+    if _released:
+        uid = _released.pop()
+        return uid, partial(_released.append, uid)
     folder = Path(tempfile.gettempdir()) / "rft-uids"
     folder.mkdir(exist_ok=True, mode=0o700)
     ours(folder)
@@ -35,7 +40,7 @@ def take() -> tuple[int, Callable[[], None]]:
         if _somebody(uid):
             os.close(fd)
             continue
-        return uid, partial(os.close, fd)
+        return uid, partial(_released.append, uid)
     raise IsolationError(f"no user id is free from {FIRST} to {FIRST + COUNT - 1}: {folder}")
 
 
