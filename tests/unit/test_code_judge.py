@@ -168,12 +168,16 @@ PROGRAMS = {
     ),
     "exceptions": (
         "class Own(ValueError): pass\nclass Odd(BaseException):\n    def __str__(self): raise self\n"
-        "def f(x):\n    if x == 1: raise Own('text')\n    if x == 2: raise Odd\n    return b'\\xff'.decode()",
+        "def f(x):\n    if x == 1: raise Own('text')\n    if x == 2: raise Odd\n"
+        "    if x == 4: raise StopIteration\n    return b'\\xff'.decode()",
         {
             "try:\n    f(1)\nexcept ValueError as e:\n    assert str(e) == 'text'\nelse:\n    assert False": "passed",
             "try:\n    f(2)\nexcept Exception:\n    pass": "error",
             "try:\n    f(3)\nexcept UnicodeError:\n    pass": "passed",
             "try:\n    f(1)\nexcept KeyError:\n    pass": "error",
+            "assert all(map(lambda n: f(4) == n, range(3)))": "error",
+            "assert [*map(f, [4, 4])] == []": "error",
+            "assert [*iter(lambda: f(4), 1)] == []": "error",
         },
     ),
     "objects": (
@@ -181,6 +185,8 @@ PROGRAMS = {
         "    def up(self): return self.x + 1\n    def __str__(self): return 'node'\n    def __len__(self): return 0\n"
         "def depth(n): return 0 if n is None else 1 + depth(n.left)\ndef items(n):\n    for i in range(n): yield i\n"
         "def forever():\n    while True: yield 1\nclass S:\n    def f(self, x): return x * 2\n"
+        "    def count(self, x): return x + 1\n    def me(self): return self\n"
+        "    index, start = count, 7\ndef made(): return S()\n"
         "def m(): return iter('ab')",
         {
             "r = Node(1)\nr.left = Node(2)\nassert depth(r) == 2 and r.left.x == 2 and r.up() == 2": "passed",
@@ -192,6 +198,12 @@ PROGRAMS = {
             "g = forever()\nassert next(g) == 1 and next(g) == 1": "passed",
             "assert list(forever())": "unsupported",
             "assert S().f(4) == 8": "passed",
+            "assert S().count(4) == 5": "passed",
+            "assert made().count(4) == 5": "unsupported",
+            "s = made()\nassert s.index(4) == 4": "unsupported",
+            "s = S()\nassert s.me().count(4) == 5": "unsupported",
+            "assert made().start == 7": "passed",
+            "assert made().__eq__(4)": "unsupported",
             "assert ''.join(m()) == 'ab'": "passed",
         },
     ),
