@@ -13,7 +13,7 @@ from rft.code_server import PORT, PROGRAM_CHARACTERS, SECONDS, TOKEN_VARIABLE, U
 
 URL = f"http://127.0.0.1:{PORT}"
 PATIENCE = 40.0  # seconds of trying again after the first failure: a run whose server has died ends within a minute
-READ_TIMEOUT = 300.0  # seconds for an answer beyond what the tests may take: mostly the server's queue
+READ_TIMEOUT = 1800.0  # seconds for an answer beyond what the tests may take: the queue, mostly
 WALL = 4  # seconds that a test may last for one of CPU time, where the machine is busy
 CONNECT_TIMEOUT = 10.0
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0  # seconds between tries; doubled each time
