@@ -23,7 +23,7 @@ from rft.code_server.queue import Full, Queue, Stopping
 log = logging.getLogger("rft.code_server")
 
 SHOWN = 300  # characters of an error's text in an answer
-HTTP_CAUSES = {400: "body", 408: "slow_body", 413: "body_size"}
+HTTP_CAUSES = {400: "body", 408: "slow_body"}
 TOO_LONG = "compile_error"  # the cause of a program that no compiler is asked about
 
 
@@ -83,12 +83,14 @@ def make_app(pool: Pool, queue: Queue, token: str | None = None, with_tool: bool
         async def execute(request: Request, asked: limits.Execution) -> dict:
             return await in_turn(request, partial(tool.execute, pool, asked.code, asked.timeout))
 
+    chosen = {} if pool.level == "namespaces" else {"namespaces": f"--isolation {pool.level} was given"}
+
     @app.get("/health")
     async def health() -> dict:
         return {
             "status": "stopping" if queue.stopping else "ok",
             "isolation": pool.level,
-            "why_not_higher": getattr(pool, "why_not_higher", ""),
+            "why_not_higher": pool.why_not or chosen,
             "waiting": queue.waiting,
             "running": queue.running,
             "slots": queue.slots,

@@ -40,8 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = {"level": args.isolation, "allow_unsafe": args.allow_unsafe, "token": token, "with_tool": args.tool}
     try:
         asyncio.run(serve(listener, args.workers, **options))
-    except (IsolationError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except IsolationError as error:
+        print(
+            f"error: {error}\n(--allow-unsafe serves without isolation, and says so in every answer)", file=sys.stderr
+        )
         return 1
     return 0
 
