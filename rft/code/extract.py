@@ -12,8 +12,16 @@ _PYTHON = frozenset(("", "python", "python3", "py", "py3"))
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`]*)")
 _BEGIN, _DONE = "[BEGIN]", "[DONE]"
 _SPECIAL = re.compile(r"(?:<\|[\w ]{1,40}\|>|</?s>|<eos>|<pad>|<end_of_turn>)\Z")
-_STOPS = re.compile(r"(?:class|def|async def|if|print|from|import|assert|@|#|<\|)(?!\w)")  # HumanEval's, and their kin
+# At the margin these end a function that continues a prompt: the published stop words and their kin.
+_STOPS = re.compile(r"(?:class|def|async def|if|print|from|import|assert)\b|[@#]|<\|")
 _CODE = re.compile(r"(?:def|class|async def|import|from|print|if|for|while|with|try|@)\b|@\w|\w+ *(?:=|\()")
+
+
+class Opened(NamedTuple):
+    """What of a program a prompt ends in, so that a completion continues it."""
+
+    text: str
+    ends: str  # with what the program ends: "fence", "[DONE]", or "function", with the first statement outside of it
 
 
 class _Found(NamedTuple):
@@ -21,7 +29,7 @@ class _Found(NamedTuple):
     method: str
 
 
-def extract(response: str, entry_point: str | None = None, prefix: str | None = None) -> tuple[str | None, str]:
+def extract(response: str, entry_point: str | None = None, opened: Opened | None = None) -> tuple[str | None, str]:
     """The program that a response states, and how it was found.
 
     Of several fenced blocks (tagged Python, or not at all) and `[BEGIN]`…`[DONE]` sections the last one counts that
@@ -31,18 +39,18 @@ def extract(response: str, entry_point: str | None = None, prefix: str | None = 
     Args:
         response: the final message, or the whole response of a model without channels.
         entry_point: the function that the tests call.
-        prefix: what the prompt has left open (`open_program`): the response goes on with it, up to the end of its block
+        opened: what the prompt has left open (`open_program`). The response goes on with it, up to the end of its block
             or function, unless it begins with a block of its own.
 
     Returns:
         The program, None where there is none or it is blank, and the method: "block", "markers" (`[BEGIN]`),
-        "unclosed" (a block or section that the text ends in), "continued" (behind a prefix, or up to a closing fence
-        that the prompt has opened), "text", "none".
+        "unclosed" (a block or section that the text ends in), "continued" (behind an open prompt, or up to a fence
+        that nothing has opened), "text", "none".
     """
     text = _without_special(response.replace("\r\n", "\n"))
-    if prefix is not None and not _begins_with_block(text):
-        program = prefix + _first_part(text, prefix, entry_point)
-        return (program, "continued") if program[len(prefix) :].strip() else (None, "none")
+    if opened and not _begins_with_block(text):
+        more = _first_part(text, opened.ends)
+        return (opened.text + more, "continued") if more.strip() else (None, "none")
     found = _candidates(text, entry_point)
     if not found and (_defines(text, entry_point) if entry_point else _looks_like_python(text)):
         found = [_Found(text, "text")]
@@ -53,28 +61,30 @@ def extract(response: str, entry_point: str | None = None, prefix: str | None = 
     return best.program.strip("\n"), best.method
 
 
-def open_program(prompt: str, entry_point: str | None = None) -> str | None:
-    """What of a program a prompt ends in, None where it ends in none: a completion continues it.
+def open_program(prompt: str, entry_point: str | None = None) -> Opened | None:
+    """The program that a prompt leaves open, None where it leaves none.
 
-    An open ```` ```python ```` block or `[BEGIN]` section (`""` if nothing follows it), or a prompt that is Python as a
-    whole and ends in the entry point's function, as HumanEval's are for base models.
+    That is an open ```` ```python ```` block, an open `[BEGIN]` section, or a prompt that is Python as a whole and
+    defines the entry point, as HumanEval's are for base models.
     """
     text = prompt.replace("\r\n", "\n")
-    lines, start, opened = text.split("\n"), None, None
+    lines, start, fence = text.split("\n"), None, None
     for number, line in enumerate(lines):
-        if opened:
-            if _closes(line, opened):
-                start, opened = None, None
+        if fence:
+            if _closes(line, fence):
+                start, fence = None, None
         elif opens := _opens(line):
-            start, opened = number + 1, opens
+            start, fence = number + 1, opens
         elif line.strip() == _BEGIN:
             start = number + 1
-        elif line.lstrip().startswith(_DONE) and start is not None:
+        elif line.rstrip().endswith(_DONE):
             start = None
     if start is not None:
-        return "\n".join(lines[start:]) if not opened or opened[2] in _PYTHON else None
+        rest = "\n".join(lines[start:])
+        python = (not fence or fence[2] in _PYTHON) and "<|" not in rest  # a message that ended has left nothing open
+        return Opened(rest, "fence" if fence else _DONE) if python else None
     whole = entry_point and "<|" not in text and _defines(text, entry_point) and _looks_like_python(text)
-    return text if whole else None
+    return Opened(text, "function") if whole else None
 
 
 def _candidates(text: str, entry_point: str | None) -> list[_Found]:
@@ -144,13 +154,11 @@ def _dedented(lines: list[str], indent: str) -> str:
     return "\n".join(line.removeprefix(indent) for line in lines)
 
 
-def _first_part(text: str, prefix: str, entry_point: str | None) -> str:
-    """What continues a prefix: up to a fence or `[DONE]`; where it is a function, up to the next statement outside."""
-    kept, in_function = [], bool(entry_point) and _defines(prefix, entry_point)
+def _first_part(text: str, ends: str) -> str:
+    """What continues an open program: up to a fence or `[DONE]`, or to the first statement outside of its function."""
+    kept = []
     for number, line in enumerate(text.split("\n")):
-        if _opens(line) or line.strip() in (_BEGIN, _DONE):
-            break
-        if number and in_function and _STOPS.match(line):
+        if _opens(line) or line.strip() == _BEGIN or (number and ends == "function" and _STOPS.match(line)):
             break
         if line.rstrip().endswith(_DONE):
             kept.append(line.rstrip().removesuffix(_DONE))
@@ -169,9 +177,8 @@ def _defines(program: str, entry_point: str | None) -> bool:
     if not entry_point:
         return True
     name = re.escape(entry_point)
-    return bool(
-        re.search(rf"^(?:(?:async[ \t]+)?def|class)[ \t]+{name}\b|^{name}[ \t]*[=:](?!=)", program, re.MULTILINE)
-    )
+    definition = rf"^(?:(?:async[ \t]+)?def|class)[ \t]+{name}\b|^{name}[ \t]*[=:](?!=)"
+    return bool(re.search(definition, program, re.MULTILINE))
 
 
 def _is_code(text: str, entry_point: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Labels of code tasks: a JSON string that says how a program is tested. Text, because mixed lists break Arrow's schemas.
+"""Labels of code tasks: how a program is tested, as a JSON string, for lists of mixed types break Arrow's schemas.
 
 {"kind": "mbpp", "setup": "import math", "tests": ["assert f(1) == 2"], "entry_point": "f"}
 """
