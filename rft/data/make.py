@@ -138,10 +138,13 @@ def require_disjoint(stage: Path) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the launchers' DATA_ROOT")
-    parser.add_argument("--from", type=Path, dest="given", metavar="DIR", help="downloaded sets; default: from the hub")
-    parser.add_argument("--trained", type=int, default=6400, help="first prompts of the pool that a run trains on")
+    parser.add_argument(
+        "--from", type=Path, dest="given", metavar="PLACE", help="downloaded sets; default: from the hub"
+    )
     parser.add_argument("--force", action="store_true", help="replace files in --out that differ")
-    prepare.add_sizes(parser)
+    sizes = parser.add_argument_group("with --task math")
+    sizes.add_argument("--trained", type=int, default=6400, help="first prompts of the pool that a run trains on")
+    prepare.add_sizes(sizes)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rft.data import decontaminate
 from rft.data.canonical import canonical_words_text, content_hash, words
-from rft.data.code.tasks import Task
+from rft.data.code.tasks import Task, bound_names
 from rft.data.decontaminate import EvalIndex, Match, build_index, find_match, jaccard, shingles
 from rft.data.published import Problem
 
@@ -64,7 +64,7 @@ def find_copy(task: Task, index: CodeIndex) -> Match | None:
 def solution_identity(task: Task) -> str:
     """A number that equals that of a program with other names, layout, annotations or docstrings; as text."""
     tree = ast.parse(task.solution)
-    dumped = ast.dump(_Unnamed(_bound(tree)).visit(tree))
+    dumped = ast.dump(_Unnamed(bound_names(tree)).visit(tree))
     return str(int(hashlib.sha256(dumped.encode()).hexdigest()[:16], 16))
 
 
@@ -97,13 +97,6 @@ def _by_name(task: Task, index: CodeIndex) -> Match | None:
 
 def _likeness(task: Task, other: Task) -> float:
     return jaccard(*(shingles(words(canonical_words_text(each.text))) for each in (task, other)))
-
-
-def _bound(tree: ast.Module) -> set[str]:
-    """Names that a program gives to functions, parameters and variables, not those that it takes from elsewhere."""
-    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    names |= {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-    return names | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
 
 
 class _Renamed(ast.NodeTransformer):

@@ -126,9 +126,9 @@ def trained(
     tasks: list[Task], evaluated: dict[str, list[Task]], verification: dict | None
 ) -> tuple[list[Task], list[dict], Counter]:
     """Tasks to train on, what was rejected as a copy, and the drops by reason."""
+    failed = verification["failed"] if verification else {}
     index = copies.index_of(task for tasks in evaluated.values() for task in tasks)
     kept, rejected, dropped = [], [], Counter()
-    failed = verification["failed"] if verification else {}
     for task in tasks:
         if task.id in failed:
             dropped["solution fails its tests"] += 1
@@ -140,7 +140,7 @@ def trained(
     return kept, rejected, dropped
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse._ActionsContainer) -> None:
     """Options of the code task beside `--out`, `--from` and `--force`."""
     parser.add_argument("--sanitized", action="store_true", help="MBPP's sanitised part, not all of it")
     parser.add_argument("--verify", action="store_true", help="have the reference solutions judged: about a minute")

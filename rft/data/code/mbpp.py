@@ -134,7 +134,7 @@ def _task(row: dict, number: int, form: str) -> Task:
     tests = [_lines(test) for test in _strings(tests, "test_list")]
     trees, setup = parse_tests(tests), _lines(setup)
     setup_tree = parse(setup, f"field {setup_field!r}")
-    entry_point = entry_point_of(trees, defined(parse(code, "field 'code'")))
+    entry_point = entry_point_of(trees, defined(parse(code, "field 'code'")).__contains__)
     return Task(
         id=f"mbpp/{number}",
         kind="mbpp",

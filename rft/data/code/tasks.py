@@ -1,10 +1,9 @@
 """A code task and its row: the prompt, and the tests as the label."""
 
 import ast
-import builtins
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 SHOWN_TESTS = 3  # of a task, in its prompt: MBPP has three, a few of its sanitised tasks more
@@ -71,22 +70,20 @@ def defined(tree: ast.Module) -> set[str]:
     return found | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def entry_point_of(tests: list[ast.Module], names: set[str] | None) -> str:
-    """The function that all tests are about: the outermost call that every test has.
-
-    Args:
-        names: what the reference solution defines, of which it must be one; None where there is no solution, and any
-            name that is no builtin will do.
+def entry_point_of(tests: list[ast.Module], known: Callable[[str], bool]) -> str:
+    """The function that all tests are about: the outermost call that every test has, of the `known` names.
 
     Raises:
         ValueError: no such function.
     """
     common = [name for name in called(tests[0]) if all(name in called(test) for test in tests)]
     for name in common:
-        if name in names if names is not None else name not in dir(builtins):
+        if known(name):
             return name
-    by = "that the solution defines" if names is not None else "that is no builtin"
-    raise ValueError(f"found no function {by} and that every test calls (called: {common or 'none in common'})")
+    raise ValueError(
+        f"found no function of the solution that every test calls (called: {', '.join(common) or 'none in common'}); "
+        "correct the tests or remove the task"
+    )
 
 
 def implied_imports(tests: list[ast.Module], setup: ast.Module) -> str:
@@ -100,17 +97,21 @@ def implied_imports(tests: list[ast.Module], setup: ast.Module) -> str:
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
-    stated = {
-        (name.asname or name.name).partition(".")[0]
-        for tree in (setup, *tests)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in node.names
-    }
-    stored = {n.id for tree in (setup, *tests) for n in ast.walk(tree) if isinstance(n, ast.Name) and not _is_load(n)}
-    missing = sorted((used & sys.stdlib_module_names) - stated - stored)
+    bound = {name for tree in (setup, *tests) for name in bound_names(tree)}
+    missing = sorted((used & sys.stdlib_module_names) - bound)
     return "".join(f"import {name}\n" for name in missing)
 
 
-def _is_load(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Load)
+def bound_names(tree: ast.AST) -> set[str]:
+    """Names that code gives to something, at any depth: variables, functions, classes, imports."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+    return found
