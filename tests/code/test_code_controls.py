@@ -148,6 +148,10 @@ UNUSUAL = {
         "import tempfile\ndef f(x):\n    with tempfile.TemporaryFile() as file:\n        return file.write(b'x' * x)",
         "f(3) == 3",
     ),
+    "returns much": (
+        "def f(x):\n    return 'x' * x",
+        "len(f(10**6)) == 10**6 and len(f(2 * 10**6)) == 2 * 10**6 and f(70_000) == 'x' * 70_000 and f(2) == 'xx'",
+    ),
     "returns what is odd": (
         "def f(x):\n    return [-0.0, 10**5000, '\\ud800', b'\\xff', {(1,): frozenset('a')}, None, True, 1j, ...][x]",
         "f(1) == 10**5000 and f(2) == '\\ud800' and f(3) == b'\\xff' and f(4) == {(1,): {'a'}} and f(7) == 1j",
