@@ -34,7 +34,7 @@ class Program:
     def __init__(self):
         self.handles, self.requests, self.compared = {}, 0, False
 
-    def ask(self, operation, *arguments):
+    def ask(self, operation: str, *arguments: object):
         self.requests += 1
         if self.requests > MAX_REQUESTS:
             raise Unsupported(f"more than {MAX_REQUESTS} requests in a test")
@@ -55,7 +55,7 @@ class Program:
             update(list(arguments[1:]), changed)
         return value
 
-    def handle(self, number):
+    def handle(self, number: int):
         if number not in self.handles:
             self.handles[number] = Handle(self, number)
         return self.handles[number]
@@ -66,11 +66,11 @@ class Handle:
 
     __slots__ = ("_number", "_program")
 
-    def __init__(self, program, number):
+    def __init__(self, program: Program, number: int):
         object.__setattr__(self, "_program", program)
         object.__setattr__(self, "_number", number)
 
-    def __call__(self, *arguments, **keywords):
+    def __call__(self, *arguments: object, **keywords: object):
         return self._program.ask("call", self, arguments, keywords)
 
     def __getattr__(self, name):
@@ -107,14 +107,14 @@ class Handle:
     __hash__ = object.__hash__
 
 
-def opaque(value):
+def opaque(value: object):
     """What stands for an object of the test in what is sent: only the program's own objects can be."""
     if type(value) is not Handle:
         raise values.Unsupported(f"a value of type {type(value).__name__}")
     return values.Handle(value._number)
 
 
-def exception(description):
+def exception(description: tuple):
     """The exception that the program raised, of the nearest builtin class that a text alone makes."""
     names, text, own = description
     for name in names:
@@ -127,7 +127,7 @@ def exception(description):
     return Exception(f"{own}: {text}")
 
 
-def update(old, new):
+def update(old: object, new: object):
     """Make `old` equal to `new` in place, as far as its containers can be changed; what stands for it afterwards."""
     if type(old) is not type(new):
         return new
@@ -154,7 +154,7 @@ def update(old, new):
 class Names(dict):
     """What a test's names mean that it does not define: builtins, modules, and last the program's."""
 
-    def __init__(self, program, owners):
+    def __init__(self, program: Program, owners: set[str]):
         super().__init__(vars(builtins))
         self.program, self.owners = program, owners
 
@@ -170,13 +170,13 @@ class Names(dict):
         return self[name]
 
 
-def owners(*trees):
+def owners(*trees: ast.AST):
     """Names of which a test takes an attribute."""
     taken = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     return {node.id for node in taken if isinstance(node, ast.Name)}
 
 
-def calls_check(tree):
+def calls_check(tree: ast.Module):
     """Whether a test defines `check` and leaves its call to whoever runs it, as HumanEval's do."""
     defined = any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body)
     called = any(
@@ -188,7 +188,7 @@ def calls_check(tree):
     return defined and not called
 
 
-def run(program, setup, test, entry_point):
+def run(program: Program, setup: str, test: str, entry_point: str | None):
     """Run one test in a namespace of its own; an exception is its failure."""
     trees = ast.parse(setup), ast.parse(test)
     space = {"__name__": "tests"}
@@ -201,7 +201,7 @@ def run(program, setup, test, entry_point):
         space["check"](space["candidate"])
 
 
-def verdict(setup, test, entry_point):
+def verdict(setup: str, test: str, entry_point: str | None):
     """The cause that one test ends with, and a text."""
     program = Program()
     try:
@@ -216,7 +216,7 @@ def verdict(setup, test, entry_point):
     return "passed", ""
 
 
-def read(size):
+def read(size: int):
     parts = []
     while size:
         part = os.read(3, min(size, 1 << 20))
@@ -231,7 +231,7 @@ def receive():
     return values.decode(read(int.from_bytes(read(4), "big")))
 
 
-def write(value, handle=None):
+def write(value: object, handle: object = None):
     frame = values.encode(value, handle)
     frame = len(frame).to_bytes(4, "big") + frame
     while frame:
