@@ -65,11 +65,11 @@ def reward_of(graded: Grade) -> float:
 
 
 async def _grade_all(pairs: list[tuple[str, str]], labels: list) -> list[Grade]:
-    global _client
-    if _client is None:
-        client = Client()
-        require_isolation((await client.health())["isolation"], client.url)
-        _client = client
+    global _client, _isolates
+    _client = _client or Client()
+    if not _isolates:
+        require_isolation((await _client.health())["isolation"], _client.url)
+        _isolates = True
     work = (grade(_client, *pair, label, TEST_SECONDS) for pair, label in zip(pairs, labels, strict=True))
     return await asyncio.gather(*work)
 
@@ -106,4 +106,5 @@ THRESHOLD = _number("RFT_CODE_PASS_RATE_THRESHOLD", 0.0, 1.0, None)
 TEST_SECONDS = _number("RFT_CODE_SECONDS", 0.1, 60.0, SECONDS)
 _lock = threading.Lock()
 _running: asyncio.AbstractEventLoop | None = None
-_client: Client | None = None  # once the server has said that it isolates
+_client: Client | None = None
+_isolates = False  # the server has said so, or nobody minds
