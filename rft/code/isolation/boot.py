@@ -5,7 +5,6 @@ Moves the pipes to where that program expects them, sets the limits, confines it
 library, no imports of rft; started as `python -I -S boot.pyc FOLDER ROLE LEVEL LIMITS SCRATCH`.
 """
 
-import fcntl
 import os
 import resource
 import sys
@@ -19,12 +18,13 @@ def move_pipes(scratch: int) -> None:
     Args:
         scratch: fd of that file; -1: made in /tmp
     """
-    if scratch < 5:  # 3 and 4 are about to be taken
-        file = os.open("/tmp", os.O_TMPFILE | os.O_RDWR, 0o600) if scratch < 0 else scratch
-        scratch = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 5)
-        os.close(file)
-    for ours, theirs in ((0, 3), (1, 4), (2, 1), (scratch, 0)):
+    while 0 <= scratch < 5:  # its number is one of those that are taken now
+        scratch = os.dup(scratch)
+    for ours, theirs in ((0, 3), (1, 4), (2, 1)):
         os.dup2(ours, theirs)
+    if scratch < 0:
+        scratch = os.open("/tmp", os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.dup2(scratch, 0)
     os.close(scratch)
 
 

