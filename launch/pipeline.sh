@@ -188,8 +188,12 @@ require_inputs() {
 
 # maker_of FILE BIN: how a problem file comes about; programs are in BIN.
 maker_of() {
-    case ${1##*/} in
-    aime_eval.jsonl | probe_set_*.jsonl | sft_*.jsonl | trained.jsonl)
+    case $1 in
+    */code/mbpp_*.jsonl | */code/humaneval.jsonl)
+        printf 'DATA_ROOT=DIR names another folder; %s/python data/prepare_code_data.py --out %q (docs/data.md)' \
+            "$2" "${1%/code/*}"
+        ;;
+    */aime_eval.jsonl | */probe_set_*.jsonl | */sft_*.jsonl | */trained.jsonl)
         printf 'DATA_ROOT=DIR names another folder; %s/python -m rft.data make --out %q (docs/data.md)' "$2" "${1%/*}"
         ;;
     *) printf 'correct the path, or write the file (docs/own_task.md)' ;;

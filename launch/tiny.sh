@@ -1,10 +1,12 @@
 # shellcheck shell=bash disable=SC2034  # read by presets
 # A complete run of a tiny task, which makes its problems and its model. Sourced by launch/common.sh.
 
-# tiny_experiment TASK REWARD [OPENRLHF OPTION…]: TASK of rft/tiny/tasks.py, REWARD of rewards/. As `experiment`, on a CPU.
+# tiny_experiment TASK REWARD PROMPTS [OPENRLHF OPTION…]: as `experiment`, on a CPU. TASK is one of rft/tiny/tasks.py, REWARD
+# a file of rewards/, PROMPTS are trained on once, 32 a step.
 tiny_experiment() {
-    TINY_TASK=$1 REWARD=$2
-    shift 2
+    local task=$1 prompts=$3
+    REWARD=$2
+    shift 3
     [[ -z ${RECIPE:-}${EFFORT:-} ]] || die "the tiny launchers take no recipe" \
         "RECIPE=${RECIPE:-} EFFORT=${EFFORT:-}" "neither" \
         "unset RECIPE EFFORT; launch/train_grpo_20b.sh and its like take them"
@@ -19,9 +21,9 @@ tiny_experiment() {
     measure_memory
     if ((!RESUMES)); then
         phase "data"
-        run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --task "$TINY_TASK" --out "$DATA"
+        run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --task "$task" --train "$prompts" --out "$DATA"
         phase "warm start"
-        run "$PYTHON" -m rft.tiny.warmstart --task "$TINY_TASK" --data "$DATA/warm.jsonl" --seed "$SEED" \
+        run "$PYTHON" -m rft.tiny.warmstart --task "$task" --data "$DATA/warm.jsonl" --seed "$SEED" \
             --cache "$CACHE_ROOT/warmstart" --out "$MODEL"
     fi
     train_and_measure "$@"

@@ -10,4 +10,4 @@ export RFT_STACK="${RFT_STACK:-cpu}" # on any machine
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-tiny_experiment sums reward_func_em.py "$@"
+tiny_experiment sums reward_func_em.py 512 "$@"

@@ -12,4 +12,4 @@ export RFT_STACK="${RFT_STACK:-cpu}" # on any machine
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 use_code_server
-tiny_experiment code reward_func_code.py "$@"
+tiny_experiment code reward_func_code.py 256 "$@"

@@ -11,7 +11,6 @@ from rft.code_server.client import Client
 from rft.code_server.grade import grade
 from rft.data.code.humaneval import installed, read_humaneval
 from rft.data.code.tasks import task_row
-from rft.data.pass_rates import are_correct
 
 CHAT = "<|start|>user<|message|>Solve it.<|end|><|start|>assistant"
 FINAL = "<|channel|>final<|message|>{}<|return|>"
@@ -59,25 +58,3 @@ def test_a_solution_passes_however_it_is_written(server, way):
     tasks = read_humaneval()[::EVERY]
     found = asyncio.run(grades(server.url, [(*way(task), task_row(task, "x")["label"]) for task in tasks]))
     assert len(found) > 20 and all(each.correct and not each.truncated for each in found)
-
-
-def test_pass_rates_are_by_tests_where_the_label_is(server, monkeypatch):
-    monkeypatch.setenv("CODE_SERVER_URL", server.url)
-    tests = json.dumps({"kind": "mbpp", "tests": ["assert f(1) == 2"], "entry_point": "f"})
-    program = "```python\ndef f(x): return {}\n```"
-    cases = [
-        ("42", "so \\boxed{42}"),
-        ("42", "\\boxed{41}"),
-        (tests, program.format("x + 1")),
-        (tests, program.format("x")),
-    ]
-    rows, responses = [{"label": label} for label, _ in cases], [FINAL.format(text) for _, text in cases]
-    assert asyncio.run(are_correct(rows, [CHAT] * 4, responses)) == [True, False, True, False]
-
-
-def test_a_pass_rate_without_a_server_is_an_error_and_not_zero(monkeypatch):
-    monkeypatch.setenv("CODE_SERVER_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("rft.data.pass_rates.Client", lambda: Client(patience=0.1))
-    row = {"label": json.dumps({"kind": "mbpp", "tests": ["assert f(1) == 2"]})}
-    with pytest.raises(ValueError, match="no answer from the code server"):
-        asyncio.run(are_correct([row], [CHAT], [FINAL.format("```python\nx = 1\n```")]))
