@@ -8,6 +8,7 @@ made here or the judge's own record.
 A program that keeps count of its calls could answer by their order only if it knew the expected values; it never does.
 """
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from rft.code.script import run_script
 from rft.code.solution import NOTHING, Failed, Solution, cause_of, started, text, wall_seconds
 
 JUDGE_SECONDS = 10.0  # CPU seconds of the judge itself a test, beyond those that the program has
+LARGE = 1 << 16  # bytes of a value
 MAX_STARTS = (
     9  # solution sandboxes for one list of tests: the first, and a fresh one after each of 8 that a test has ended
 )
@@ -43,7 +45,7 @@ class Verdicts:
         self.results.append(int(cause == "passed"))
         self.runtimes.append(round(seconds, 6))
         self.causes.append(cause)
-        self.notes.append(note[:500])
+        self.notes.append(note[:500].encode("utf-8", "replace").decode())
 
 
 async def verify(
@@ -83,6 +85,7 @@ async def verify(
                     cause, note = await judge.run(solution, setup, test, entry_point)
             except Failed as failed:
                 await solution.close()
+                await judge.close()  # who waits for a sandbox holds none, or two could wait for each other
                 cause, note = failed.cause, failed.note
                 if failed.at_import or solution.starts >= MAX_STARTS:
                     verdicts.add(cause, solution.used, note)
@@ -114,7 +117,7 @@ async def _check(solution: Solution, check: match.Check) -> tuple[bool | str, st
     limit = values.MAX_NODES if truth else values.nodes(check.expected)
     kind, body, _ = await solution.ask("function", check.function, check.arguments, check.keywords)
     try:
-        value = values.decode(body, values.Handle, limit) if kind == "value" else None
+        value = await _decoded(body, limit) if kind == "value" else None
         if truth and isinstance(value, values.Handle):  # such as a match of a pattern
             kind, body, _ = await solution.ask("truth", value)
             value = values.decode(body, max_nodes=1) if kind == "value" else None
@@ -125,6 +128,13 @@ async def _check(solution: Solution, check: match.Check) -> tuple[bool | str, st
     if isinstance(value, values.Handle):
         return "unsupported", "an object that is no data"
     return _holds(check, value), ""
+
+
+async def _decoded(body: bytes, limit: int) -> object:
+    """The value, read beside the event loop where that takes long."""
+    if len(body) < LARGE:
+        return values.decode(body, values.Handle, limit)
+    return await asyncio.to_thread(values.decode, body, values.Handle, limit)
 
 
 def _holds(check: match.Check, value: Any) -> bool:
@@ -200,7 +210,8 @@ async def verify_stdio(pool: Pool, program: str, tests: list[dict[str, str]], *,
                 verdicts.add("passed", solution.used)
         except Failed as failed:
             verdicts.add(failed.cause, solution.used, failed.note)
-            if failed.cause == "compile_error":
+            # A program that sleeps in each of 1,000 tests would have its slot for hours.
+            if failed.cause == "compile_error" or verdicts.causes.count("timeout") >= MAX_STARTS:
                 for _ in tests[len(verdicts.results) :]:
                     verdicts.add(failed.cause, 0.0, failed.note)
                 break

@@ -19,4 +19,5 @@ async def execute(pool: Pool, code: str, timeout: float = 5.0) -> dict[str, str 
         error = f"{failed.cause}: {failed.note}"
     finally:
         await solution.close()
-    return {"output": output.decode("utf-8", "replace"), "error": error, "success": not error}
+    said = error.encode("utf-8", "replace").decode()
+    return {"output": output.decode("utf-8", "replace"), "error": said, "success": not error}

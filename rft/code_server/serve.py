@@ -7,6 +7,7 @@ import socket
 
 import h11
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rft.code import judge
@@ -65,6 +66,23 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def configured(app: FastAPI) -> uvicorn.Config:
+    """uvicorn's settings."""
+    return uvicorn.Config(
+        app,
+        http=Impatient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=limits.CONNECTIONS,
+        timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=limits.STOP_SECONDS + limits.CLOSE_SECONDS,
+    )
+
+
 async def serve(
     listener: socket.socket, slots: int, *, level: str | None, allow_unsafe: bool, token: str | None, with_tool: bool
 ) -> None:
@@ -81,30 +99,18 @@ async def serve(
     Raises:
         IsolationError: no sandbox can be started here, or only unsafe ones.
     """
-    # uvicorn raises the signal again after its own end, by which the process would die before its sandboxes do.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
     async with Pool(slots=slots, level=level, allow_unsafe=allow_unsafe) as pool:
         await _probe(pool)
         queue = Queue(slots, limits.QUEUE)
-        config = uvicorn.Config(
-            make_app(pool, queue, token, with_tool),
-            http=Impatient,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=limits.CONNECTIONS,
-            timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=limits.STOP_SECONDS + limits.CLOSE_SECONDS,
-        )
+        config = configured(make_app(pool, queue, token, with_tool))
         host, port = listener.getsockname()[:2]
         at = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         log.info("serves at %s: isolation %s, %d programs at once", at, pool.level, slots)
         if pool.level == "none":
             log.warning("isolation none: programs of the model can do all that this user can")
+        # uvicorn raises the signal again after its own end, by which the process would die before its sandboxes do.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
         await Server(config, queue).serve(sockets=[listener])
     log.info("stopped")
 

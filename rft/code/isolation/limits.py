@@ -1,7 +1,10 @@
 """What one program may use, and the error where a machine cannot hold it to that."""
 
+import os
 import resource
+import stat
 from dataclasses import dataclass
+from pathlib import Path
 
 CPU_SECONDS = 3600  # the kernel's own limit, for a program whose server hangs; the server's are far below
 
@@ -19,6 +22,18 @@ class Limits:
     processes: int = 64  # threads; the program may start no other process
     open_files: int = 128
     output_bytes: int = 8 << 20  # printed on stdout and stderr together
+
+
+def ours(folder: Path) -> None:
+    """Check a folder in the temporary one, where other users could have made it before us.
+
+    Raises:
+        IsolationError: another user made it or may write there
+    """
+    about = folder.lstat()
+    if about.st_uid != os.geteuid() or about.st_mode & 0o022 or not stat.S_ISDIR(about.st_mode):
+        found = f"uid {about.st_uid}, mode {about.st_mode & 0o7777:o}"
+        raise IsolationError(f"{folder} is not ours alone ({found}): set TMPDIR to another folder")
 
 
 def resource_limits(limits: Limits) -> list[tuple[int, int]]:

@@ -1,12 +1,13 @@
 """Starts the process of one sandbox at a level of isolation, and ends it."""
 
+import functools
 import json
 import os
 import signal
 import subprocess
-import sys
+import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from rft.code.isolation import seccomp, uids
@@ -26,57 +27,46 @@ class Process:
     """
 
     def __init__(self, level: str, role: str, limits: Limits, staged: Staged):
-        theirs_in, self.write_fd = os.pipe()
-        self.read_fd, theirs_out = os.pipe()
-        self.output_fd, theirs_print = os.pipe()
-        self._info, theirs_info = os.pipe()
-        rules, theirs_rules = os.pipe()
         self.level = level
         self.pid = 0  # of the program itself, in the server's eyes; known when the sandbox stands
         self._cpu, self._status = 0.0, None
-        self._release_uid = lambda: None
-        options = {}
-        if os.geteuid() == 0 and level != "none":
-            uid, self._release_uid = uids.take(staged.root / "uids")
-            options = {"user": uid, "group": uid, "extra_groups": [], "umask": 0o077}
-        try:
+        with ExitStack() as theirs, ExitStack() as held:
+            frames_in, self.write_fd = _pipe(theirs, held)
+            self.read_fd, frames_out = _pipe(held, theirs)
+            self.output_fd, printed = _pipe(held, theirs)
+            options = {}
+            if os.geteuid() == 0 and level != "none":
+                uid, release = uids.take()
+                held.callback(release)
+                options = {"user": uid, "group": uid, "extra_groups": [], "umask": 0o077}
             if level == "namespaces":
-                # A pipe holds 64 KiB, the filter has two: it is written before somebody reads.
-                os.write(theirs_rules, seccomp.program())
-                os.close(theirs_rules)
-                argv = _bwrap(staged, role, limits, theirs_info, rules)
-                environment = {"LD_LIBRARY_PATH": str(staged.root / "bwrap/lib")}
-                options["pass_fds"] = (theirs_info, rules)
-            elif level == "landlock":
-                argv = [str(staged.root / staged.interpreter), *_python(str(staged.root), staged, role, level, limits)]
-                environment = _environment(str(staged.root), "/nonexistent")
+                self._info, info = _pipe(held, theirs)
+                rules = _read_end(_filter(), theirs)
+                argv, environment = _bwrap(staged, role, limits, info, rules)
+                options["pass_fds"] = (info, rules)
             else:
-                argv = [sys.executable, *_python(str(staged.root), staged, role, level, limits)]
-                environment = _environment(sys.base_prefix, "/tmp")
+                # A file without a name, made here: after Landlock no file can be opened for writing.
+                scratch = os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                theirs.callback(os.close, scratch)
+                argv = _python(str(staged.root), staged, role, level, limits, scratch)
+                environment = _environment(str(staged.root), "/tmp" if level == "none" else "/nonexistent")
+                options["pass_fds"] = (scratch,)
             self._child = subprocess.Popen(
                 argv,
-                stdin=theirs_in,
-                stdout=theirs_out,
-                stderr=theirs_print,
+                stdin=frames_in,
+                stdout=frames_out,
+                stderr=printed,
                 env=environment,
                 cwd="/",
                 start_new_session=True,
                 **options,
             )
-        except BaseException:
-            for fd in (self.write_fd, self.read_fd, self.output_fd, self._info):
-                os.close(fd)
-            self._release_uid()
-            raise
-        finally:
-            for fd in (theirs_in, theirs_out, theirs_print, theirs_info, rules):
-                os.close(fd)
-            if level != "namespaces":
-                os.close(theirs_rules)
-        self.pidfd = os.pidfd_open(self._child.pid)
-        if level == "landlock":
-            code = seccomp.program(same_user=self._child.pid, threads=os.geteuid() == 0)
-            os.write(self.write_fd, len(code).to_bytes(4, "big") + code)
+            self.pidfd = os.pidfd_open(self._child.pid)
+            held.callback(os.close, self.pidfd)
+            if level == "landlock":
+                code = seccomp.program(same_user=self._child.pid, threads=os.geteuid() == 0)
+                os.write(self.write_fd, len(code).to_bytes(4, "big") + code)
+            self._held = held.pop_all()
 
     def stands(self) -> None:
         """The sandbox is built, the program has had no frame yet."""
@@ -117,9 +107,7 @@ class Process:
         """Wait for the end, close the pipes, give the user id back."""
         if self._status is None:
             self._wait(0)
-        for fd in (self.read_fd, self.write_fd, self.output_fd, self.pidfd, self._info):
-            os.close(fd)
-        self._release_uid()
+        self._held.close()
 
     def _wait(self, flags: int) -> None:
         pid, status, usage = os.wait4(self._child.pid, flags)
@@ -128,20 +116,41 @@ class Process:
             self._cpu = max(self._cpu, usage.ru_utime + usage.ru_stime)
 
 
-def _python(root: str, staged: Staged, role: str, level: str, limits: Limits) -> list[str]:
+@functools.cache
+def _filter() -> bytes:
+    return seccomp.program()
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    read_fd, write_fd = os.pipe()
+    reader.callback(os.close, read_fd)
+    writer.callback(os.close, write_fd)
+    return read_fd, write_fd
+
+
+def _read_end(data: bytes, stack: ExitStack) -> int:
+    """A pipe that holds the data already: it takes 64 KiB, a filter has two."""
+    read_fd, write_fd = os.pipe()
+    stack.callback(os.close, read_fd)
+    os.write(write_fd, data)
+    os.close(write_fd)
+    return read_fd
+
+
+def _python(root: str, staged: Staged, role: str, level: str, limits: Limits, scratch: int = -1) -> list[str]:
     most = ",".join(f"{kind}={number}" for kind, number in resource_limits(limits))
-    folder = f"{root}/{staged.code}"
-    return ["-I", "-S", "-X", "utf8", f"{folder}/boot.pyc", folder, role, level, most]
+    boot = [f"{root}/{staged.code}/boot.pyc", f"{root}/{staged.code}", role, level, most, str(scratch)]
+    return [f"{root}/{staged.interpreter}", "-I", "-S", "-X", "utf8", *boot]
 
 
 def _environment(root: str, home: str) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": f"{root}/lib", "PATH": f"{root}/bin", "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
 
 
-def _bwrap(staged: Staged, role: str, limits: Limits, info: int, rules: int) -> list[str]:
+def _bwrap(staged: Staged, role: str, limits: Limits, info: int, rules: int) -> tuple[list[str], dict[str, str]]:
     """No /proc, no /sys, no writable folder but /tmp: what Python does not need is not there."""
     loader = ["--symlink", f"{ROOT}/lib/{Path(staged.loader).name}", staged.loader] if staged.loader else []
-    return [
+    argv = [
         str(staged.root / staged.bwrap),
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *("--as-pid-1", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
@@ -150,6 +159,6 @@ def _bwrap(staged: Staged, role: str, limits: Limits, info: int, rules: int) -> 
         *("--size", str(limits.tmp_bytes), "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp", "--clearenv"),
         *(word for pair in _environment(ROOT, "/tmp").items() for word in ("--setenv", *pair)),
         *("--info-fd", str(info), "--seccomp", str(rules)),
-        f"{ROOT}/{staged.interpreter}",
         *_python(ROOT, staged, role, "namespaces", limits),
     ]
+    return argv, {"LD_LIBRARY_PATH": str(staged.root / "bwrap/lib")}

