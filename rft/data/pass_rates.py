@@ -1,5 +1,6 @@
 """Estimate how often a model solves each problem: n samples a problem, kept in an append-only cache."""
 
+import asyncio
 import fcntl
 import hashlib
 import json
@@ -9,8 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import rft.code
 import rft.grading
 from rft import overlay
+from rft.code.labels import is_code_label
+from rft.code_server.client import Client, CodeServerError
+from rft.code_server.grade import grade as grade_program
 from rft.data.curriculum import read_dataset
 from rft.data.row_files import require_apart, write_rows, written_together
 from rft.grading import grade, open_channel
@@ -99,11 +104,12 @@ def run_key(model: str, sampling: Sampling) -> str:
     from rft.evals.run import Settings, model_identity
 
     path = Path(model)
+    graders = [tree_digest_of_sources(Path(package.__file__).parent) for package in (rft.grading, rft.code)]
     parts = [
         model_identity(Model("base", path, "base", path.resolve()), Settings(), overlay.tree_ids()),
         [sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.seed],
         [tree_digest(chat_date.__file__), os.environ.get("CHAT_DATE") or chat_date.DEFAULT],
-        [tree_digest(__file__), tree_digest_of_sources(Path(rft.grading.__file__).parent)],
+        [tree_digest(__file__), *graders],
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -185,17 +191,38 @@ def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling)
             )
             for _, key, index in chunk
         ]
+        rows, texts = [row for row, _, _ in chunk], [prompts[key][0] for _, key, _ in chunk]
         requests = [{"prompt_token_ids": prompts[key][1]} for _, key, _ in chunk]
-        for (row, key, index), output in zip(chunk, llm.generate(requests, params, use_tqdm=True), strict=True):
-            completion = output.outputs[0]
-            response = tokenizer.decode(completion.token_ids, skip_special_tokens=False)
+        completions = [output.outputs[0] for output in llm.generate(requests, params, use_tqdm=True)]
+        responses = [tokenizer.decode(each.token_ids, skip_special_tokens=False) for each in completions]
+        verdicts = asyncio.run(are_correct(rows, texts, responses))
+        for (_, key, index), completion, correct in zip(chunk, completions, verdicts, strict=True):
             yield {
                 "problem": key,
                 "index": index,
-                "correct": grade(response, row["label"], open_channel(prompts[key][0])).correct,
+                "correct": correct,
                 "truncated": completion.finish_reason == "length",
                 "tokens": len(completion.token_ids),
             }
+
+
+async def are_correct(rows: list[dict], prompts: list[str], responses: list[str]) -> list[bool]:
+    """Whether each response solves its problem: by its label, or, where that is tests, by the code server.
+
+    Raises:
+        ValueError: the code server gives no verdict.
+    """
+    async with Client() as client:
+
+        async def is_correct(row: dict, prompt: str, response: str) -> bool:
+            if is_code_label(row["label"]):
+                return (await grade_program(client, response, prompt, row["label"])).correct
+            return grade(response, row["label"], open_channel(prompt)).correct
+
+        try:
+            return await asyncio.gather(*map(is_correct, rows, prompts, responses))
+        except CodeServerError as error:
+            raise ValueError(str(error)) from error
 
 
 def render(row: dict, tokenizer: "PreTrainedTokenizerBase", limit: int) -> tuple[str, list[int]]:
