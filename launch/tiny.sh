@@ -21,7 +21,7 @@ tiny_experiment() {
     measure_memory
     if ((!RESUMES)); then
         phase "data"
-        run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --task "$task" --train "$prompts" --out "$DATA"
+        run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --out "$DATA" --task "$task" --train "$prompts"
         phase "warm start"
         run "$PYTHON" -m rft.tiny.warmstart --task "$task" --data "$DATA/warm.jsonl" --seed "$SEED" \
             --cache "$CACHE_ROOT/warmstart" --out "$MODEL"

@@ -14,8 +14,8 @@ import threading
 import torch
 
 from rft.code.extract import METHODS
-from rft.code_server.client import SECONDS, Client, CodeServerError
-from rft.code_server.grade import Grade, grade
+from rft.code_server.client import SECONDS, Client
+from rft.code_server.grade import Grade, grade, require_isolation
 from rft.grading import response_of
 
 EXCLUDED_SCORE = -1.0  # outside of 0 to 1, so that dynamic filtering drops the group whatever its range
@@ -65,28 +65,13 @@ def reward_of(graded: Grade) -> float:
 
 
 async def _grade_all(pairs: list[tuple[str, str]], labels: list) -> list[Grade]:
-    global _client
-    if _client is None:
-        _client = Client()
-    if not _healthy:
-        require_isolation((await _client.health())["isolation"])
-        _healthy.append(True)
+    global _client, _isolates
+    _client = _client or Client()
+    if not _isolates:
+        require_isolation((await _client.health())["isolation"], _client.url)
+        _isolates = True
     work = (grade(_client, *pair, label, TEST_SECONDS) for pair, label in zip(pairs, labels, strict=True))
-    grades = await asyncio.gather(*work)
-    for each in grades:  # the server may be another one by now
-        if each.answer:
-            require_isolation(each.answer.isolation)
-    return grades
-
-
-def require_isolation(level: str) -> None:
-    """Raise CodeServerError where programs of the model run unconfined and nobody has agreed to that."""
-    if level == "none" and not ALLOW_UNSAFE:
-        raise CodeServerError(
-            f"found a code server at {_client.url} with isolation none: programs of the model can do all that its user "
-            "can\n  wanted: namespaces or landlock\n  repair: run the server where user namespaces or Landlock are "
-            "(docs/code_rewards.md), or accept it: export RFT_CODE_ALLOW_UNSAFE=1"
-        )
+    return await asyncio.gather(*work)
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -119,8 +104,7 @@ def _floats(values) -> torch.Tensor:
 
 THRESHOLD = _number("RFT_CODE_PASS_RATE_THRESHOLD", 0.0, 1.0, None)
 TEST_SECONDS = _number("RFT_CODE_SECONDS", 0.1, 60.0, SECONDS)
-ALLOW_UNSAFE = os.environ.get("RFT_CODE_ALLOW_UNSAFE") == "1"
 _lock = threading.Lock()
 _running: asyncio.AbstractEventLoop | None = None
 _client: Client | None = None
-_healthy: list[bool] = []
+_isolates = False  # the server has said so, or nobody minds

@@ -11,7 +11,8 @@ METHODS = ("none", "text", "continued", "unclosed", "markers", "block")  # a log
 _PYTHON = frozenset(("", "python", "python3", "py", "py3"))
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`]*)")
 _BEGIN, _DONE = "[BEGIN]", "[DONE]"
-_SPECIAL = re.compile(r"(?:<\|[\w ]{1,40}\|>|</?s>|<eos>|<pad>|<end_of_turn>)\Z")
+_TOKEN = re.compile(r"<\|[\w ]{1,40}\|>")
+_SPECIAL = re.compile(rf"(?:{_TOKEN.pattern}|</?s>|<eos>|<pad>|<end_of_turn>)\Z")
 # At the margin these end a function that continues a prompt: the published stop words and their kin.
 _STOPS = re.compile(r"(?:class|def|async def|if|print|from|import|assert)\b|[@#]|<\|")
 _CODE = re.compile(r"(?:def|class|async def|import|from|print|if|for|while|with|try|@)\b|@\w|\w+ *(?:=|\()")
@@ -67,7 +68,7 @@ def open_program(prompt: str, entry_point: str | None = None) -> Opened | None:
     That is an open ```` ```python ```` block, an open `[BEGIN]` section, or a prompt that is Python as a whole and
     defines the entry point, as HumanEval's are for base models.
     """
-    text = prompt.replace("\r\n", "\n")
+    text = _TOKEN.split(prompt.replace("\r\n", "\n"))[-1]  # earlier messages have ended
     lines, start, fence = text.split("\n"), None, None
     for number, line in enumerate(lines):
         if fence:
@@ -80,10 +81,9 @@ def open_program(prompt: str, entry_point: str | None = None) -> Opened | None:
         elif line.rstrip().endswith(_DONE):
             start = None
     if start is not None:
-        rest = "\n".join(lines[start:])
-        python = (not fence or fence[2] in _PYTHON) and "<|" not in rest  # a message that ended has left nothing open
-        return Opened(rest, "fence" if fence else _DONE) if python else None
-    whole = entry_point and "<|" not in text and _defines(text, entry_point) and _looks_like_python(text)
+        python = not fence or fence[2] in _PYTHON
+        return Opened("\n".join(lines[start:]), "fence" if fence else _DONE) if python else None
+    whole = entry_point and _defines(text, entry_point) and _looks_like_python(text)
     return Opened(text, "function") if whole else None
 
 

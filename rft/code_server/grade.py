@@ -1,11 +1,14 @@
 """One response of a code task, graded: its program taken from the final message, tested by the code server."""
 
+import os
 from typing import NamedTuple
 
 from rft.code.extract import extract, open_program
 from rft.code.labels import STDIO, Label, parse, runnable
-from rft.code_server.client import SECONDS, Answer, Client
+from rft.code_server.client import SECONDS, Answer, Client, CodeServerError
 from rft.grading import final_message, open_channel
+
+CONSENT = "RFT_CODE_ALLOW_UNSAFE"  # 1: verdicts of a server that isolates nothing are taken
 
 
 class Stated(NamedTuple):
@@ -67,7 +70,7 @@ async def grade(client: Client, response: str, prompt: str, label: str | None, s
         seconds: CPU time a test may take.
 
     Raises:
-        CodeServerError: the server gave no verdict. Never a grade of 0.
+        CodeServerError: no verdict, or none that counts (`require_isolation`). Never a grade of 0.
     """
     found = stated(response, prompt, label)
     try:
@@ -79,13 +82,30 @@ async def grade(client: Client, response: str, prompt: str, label: str | None, s
 
 
 async def ask(client: Client, program: str, label: Label, seconds: float = SECONDS) -> Answer:
-    """The server's verdict on a program that `extract` has given. Raises CodeServerError: no verdict."""
+    """The server's verdict on a program that `extract` has given.
+
+    Raises:
+        CodeServerError: no verdict, or none that counts (`require_isolation`).
+    """
     if label.kind == STDIO:
-        return await client.test_program_stdio(program, list(label.tests), max_execution_time=seconds)
-    return await client.test_program(
-        runnable(label, program),
-        list(label.tests),
-        setup=label.setup,
-        entry_point=label.entry_point,
-        max_execution_time=seconds,
-    )
+        answer = await client.test_program_stdio(program, list(label.tests), max_execution_time=seconds)
+    else:
+        answer = await client.test_program(
+            runnable(label, program),
+            list(label.tests),
+            setup=label.setup,
+            entry_point=label.entry_point,
+            max_execution_time=seconds,
+        )
+    require_isolation(answer.isolation, client.url)  # of each answer: the server may be another one by now
+    return answer
+
+
+def require_isolation(level: str, url: str) -> None:
+    """Raise CodeServerError where programs of the model run unconfined and nobody has agreed to that."""
+    if level == "none" and os.environ.get(CONSENT) != "1":
+        raise CodeServerError(
+            f"found the code server at {url} with isolation none: programs of the model can do all that its user can\n"
+            "  wanted: namespaces or landlock\n  repair: run it where user namespaces or Landlock are "
+            f"(docs/code_rewards.md), or accept it: export {CONSENT}=1"
+        )
