@@ -53,6 +53,7 @@ class Pool:
         self._free: dict[str, asyncio.Semaphore] = {}  # of a role; it is fair
         self._used: Counter[str] = Counter()
         self._warm: dict[str, deque[asyncio.Task[Sandbox]]] = {}
+        self.starts = 0  # of sandboxes, so far
         self._all: set[Sandbox] = set()
         self._starting: set[asyncio.Task[Sandbox]] = set()
         self._leaving = False
@@ -122,6 +123,7 @@ class Pool:
             raise
 
     def _start(self, role: str, level: str) -> "asyncio.Task[Sandbox]":
+        self.starts += 1
         task = asyncio.create_task(self._started(role, level))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)

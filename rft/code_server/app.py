@@ -39,6 +39,7 @@ def make_app(pool: Pool, queue: Queue, token: str | None = None, with_tool: bool
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, max_body_size=limits.BODY_BYTES)
     metrics, started = Metrics(), time.monotonic()
     metrics.watch("waiting", "Requests that wait for a turn", lambda: queue.waiting)
+    metrics.watch("sandbox_starts", "Sandboxes started since the start of the server", lambda: pool.starts)
     metrics.watch("running", "Requests that run", lambda: queue.running)
 
     async def in_turn(request: Request, work: Callable[[], Awaitable]) -> Any:

@@ -40,6 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = {"level": args.isolation, "allow_unsafe": args.allow_unsafe, "token": token, "with_tool": args.tool}
     try:
         asyncio.run(serve(listener, args.workers, **options))
+    except KeyboardInterrupt:  # before it served
+        return 130
     except IsolationError as error:
         print(
             f"error: {error}\n(--allow-unsafe serves without isolation, and says so in every answer)", file=sys.stderr

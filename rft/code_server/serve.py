@@ -99,9 +99,6 @@ async def serve(
     Raises:
         IsolationError: no sandbox can be started here, or only unsafe ones.
     """
-    # uvicorn raises the signal again after its own end, by which the process would die before its sandboxes do.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
     async with Pool(slots=slots, level=level, allow_unsafe=allow_unsafe) as pool:
         await _probe(pool)
         queue = Queue(slots, limits.QUEUE)
@@ -111,6 +108,9 @@ async def serve(
         log.info("serves at %s: isolation %s, %d programs at once", at, pool.level, slots)
         if pool.level == "none":
             log.warning("isolation none: programs of the model can do all that this user can")
+        # uvicorn raises the signal again after its own end, by which the process would die before its sandboxes do.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
         await Server(config, queue).serve(sockets=[listener])
     log.info("stopped")
 

@@ -469,6 +469,26 @@ def test_a_cancelled_verification_frees_its_slots():
     assert run(job).causes == ["passed"]
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_a_cancellation_is_not_lost_in_news_of_the_program(turns):
+    """A client may go at the very moment when its program sends a part of a frame."""
+
+    async def job(pool):
+        sandbox = await pool.acquire("solution")
+        await sandbox.receive(cpu_seconds=60, wall_seconds=60, max_bytes=100)
+        task = asyncio.create_task(sandbox.receive(cpu_seconds=60, wall_seconds=60, max_bytes=100))
+        await asyncio.sleep(0.01)
+        sandbox._news.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=20)
+        await sandbox.close()
+        return bool(done) and task.cancelled()
+
+    assert run(job)
+
+
 def test_humaneval_canonical_and_wrong():
     """A tenth of the problems, and two that need a judge: 33 calls the entry point by name, 38 a helper."""
     with gzip.open(HUMANEVAL, "rt", encoding="utf-8") as file:

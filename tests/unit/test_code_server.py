@@ -33,6 +33,13 @@ def test_input_and_output(server):
     assert got["results"] == [1, 0] and got["causes"] == ["passed", "failed"]
 
 
+def test_a_program_that_is_late_in_every_test_does_not_keep_its_turn(server):
+    tests = [{"input": "", "output": ""}] * 30
+    got = server.ask("/test_program_stdio", body("while True: pass", tests, max_execution_time=0.05)).json()
+    assert got["results"] == [0] * 30 and got["causes"] == ["timeout"] * 30
+    assert sum(seconds > 0 for seconds in got["runtimes"]) < 15
+
+
 PROGRAMS = {
     "no Python": "def add(a, b) return",
     "NUL": ADD + "\0",
@@ -116,4 +123,5 @@ def test_what_is_counted(server):
     assert grown("code_server_request_seconds_count", "/test_program") == grown("code_server_queue_seconds_count") == 2
     causes = {cause: grown("code_server_tests_total", cause) for cause in ("passed", "failed", "timeout")}
     assert causes == {"passed": 1, "failed": 1, "timeout": 1}
+    assert grown("code_server_sandbox_starts") >= 2
     assert grown("code_server_kills_total", "timeout") == 1 and after["code_server_running",] == 0

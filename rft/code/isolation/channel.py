@@ -72,7 +72,8 @@ class Sandbox:
             IsolationError: it cannot be, here or now
         """
         try:
-            await asyncio.wait_for(asyncio.shield(self._stands), STARTED)
+            async with asyncio.timeout(STARTED):
+                await asyncio.shield(self._stands)
         except TimeoutError:
             raise IsolationError(f"a sandbox of level {self.process.level} took over {STARTED} s to start") from None
 
@@ -111,10 +112,9 @@ class Sandbox:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise Stuck(f"no answer in {wall_seconds:g} s")
-            with suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._news.wait(), min(left, PAUSE if self._ended else max(PAUSE, (cpu_seconds - used) / 2))
-                )
+            with suppress(TimeoutError):  # wait_for of Python 3.11 loses a cancellation that comes with the news
+                async with asyncio.timeout(min(left, PAUSE if self._ended else max(PAUSE, (cpu_seconds - used) / 2))):
+                    await self._news.wait()
 
     @property
     def ended(self) -> bool:
@@ -147,12 +147,10 @@ class Sandbox:
                 action()
 
     def _frame(self, max_bytes: int) -> bytes | None:
-        if len(self._received) < 4:
-            return None
         length = int.from_bytes(self._received[:4], "big")
         if length > max_bytes:
             raise TooLarge(f"a frame of {length} bytes, {max_bytes} are allowed")
-        if len(self._received) < 4 + length:
+        if len(self._received) < 4 + length:  # its head too, where a large frame before it ended the reading
             self._wanted = 4 + length
             if not self._ended:
                 self._loop.add_reader(self.process.read_fd, self._read_frames)
