@@ -99,13 +99,13 @@ def test_canonical_mbpp(server):
     assert len(wrong) <= 0.01 * len(cases)
 
 
-@pytest.mark.parametrize(("source", "at_most"), [(humaneval, 3), (mbpp, 1)], ids=["humaneval", "mbpp"])
+@pytest.mark.parametrize(("source", "at_most"), [(humaneval, 2), (mbpp, 1)], ids=["humaneval", "mbpp"])
 def test_wrong_variants(server, source, at_most):
     """What a run of the asserts rejects, the server rejects; what it accepts, the server accepts."""
     cases = variants([case for case in source() if case["name"] not in EXCEPTIONS], at_most)
     # A variant's setup may hold the right function.
     plain = plain_results([case | {"setup": "" if case["entry_point"] else case["setup"]} for case in cases])
-    answers = judged(server, cases, seconds=5.0)
+    answers = judged(server, cases, seconds=2.0)
     accepted = [all(answer["results"]) for answer in answers]
     print(f"{len(cases)} variants, {plain.count(False)} wrong by a run of the asserts, {accepted.count(False)} here")
     assert plain.count(False) > len(cases) / 2
@@ -148,6 +148,10 @@ UNUSUAL = {
         "import tempfile\ndef f(x):\n    with tempfile.TemporaryFile() as file:\n        return file.write(b'x' * x)",
         "f(3) == 3",
     ),
+    "returns much": (
+        "def f(x):\n    return 'x' * x",
+        "len(f(10**6)) == 10**6 and len(f(2 * 10**6)) == 2 * 10**6 and f(70_000) == 'x' * 70_000 and f(2) == 'xx'",
+    ),
     "returns what is odd": (
         "def f(x):\n    return [-0.0, 10**5000, '\\ud800', b'\\xff', {(1,): frozenset('a')}, None, True, 1j, ...][x]",
         "f(1) == 10**5000 and f(2) == '\\ud800' and f(3) == b'\\xff' and f(4) == {(1,): {'a'}} and f(7) == 1j",
@@ -172,14 +176,13 @@ def test_scripts(server):
         "print('passed')\nraise SystemExit(0)": [0, 0],
         "import os\nos._exit(0)": [0, 0],
         "while True: print(5)": [0, 0],
-        "while True: pass": [0, 0],
         "print(5, flush=True)\nwhile True: pass": [0, 0],
         "print(5, flush=True)\nraise ValueError": [0, 0],
         "def broken(:": [0, 0],
         "import os\nfor fd in range(1, 9):\n    try: os.write(fd, b'5\\n6\\n' * 3)\n    except OSError: pass": [0, 0],
     }
     for program, wanted in scripts.items():
-        body = {"program": program, "tests": tests, "max_execution_time": 1.0}
+        body = {"program": program, "tests": tests, "max_execution_time": 0.5}
         status, answer = server.post("/test_program_stdio", body)
         assert (status, answer["results"]) == (200, wanted), (program, answer)
     server.nothing_left()

@@ -147,12 +147,10 @@ class Sandbox:
                 action()
 
     def _frame(self, max_bytes: int) -> bytes | None:
-        if len(self._received) < 4:
-            return None
         length = int.from_bytes(self._received[:4], "big")
         if length > max_bytes:
             raise TooLarge(f"a frame of {length} bytes, {max_bytes} are allowed")
-        if len(self._received) < 4 + length:
+        if len(self._received) < 4 + length:  # its head too, where a large frame before it ended the reading
             self._wanted = 4 + length
             if not self._ended:
                 self._loop.add_reader(self.process.read_fd, self._read_frames)

@@ -1,6 +1,6 @@
 """Attacks 59 to 64: files and processes of the host and of other jobs."""
 
-from attack_case import Attack, attempts
+from attack_case import LITERAL, Attack, attempts
 
 ATTACKS = [
     attempts(
@@ -140,7 +140,13 @@ def attempt_chmod():
         "cgroup",
         "chmod",
     ),
-    Attack(62, "stops itself", "import os, signal\ndef f(x):\n    os.kill(os.getpid(), signal.SIGSTOP)\n    return 0"),
+    Attack(
+        62,
+        "stops itself",
+        "import os, signal\ndef f(x):\n    os.kill(os.getpid(), signal.SIGSTOP)\n    return 0",
+        (LITERAL,),
+        seconds=0.2,
+    ),
     Attack(
         62,
         "stops itself at import, with its group",
