@@ -6,9 +6,11 @@ import sys
 from argparse import Namespace
 
 import pytest
+from code_servers import serving
 
 from rft.code_server.client import URL_VARIABLE
-from rft.runs.preflight.lines import GO, NO_GO
+from rft.code_server.grade import CONSENT
+from rft.runs.preflight.lines import GO, NO_GO, WARN
 from rft.runs.preflight.programs import check_programs
 
 TESTS = json.dumps({"kind": "mbpp", "setup": "", "tests": ["assert f(1) == 1"], "entry_point": "f"})
@@ -72,3 +74,11 @@ def test_a_server_that_answers_is_a_go_with_its_isolation(checked, tmp_path):
             server.terminate()
             server.communicate(timeout=120)
     assert verdict == GO and measured.startswith(f"{url}, isolation ")
+
+
+def test_a_server_without_isolation_is_a_no_go_until_that_is_accepted(checked, monkeypatch, tmp_path):
+    monkeypatch.delenv(CONSENT, raising=False)
+    with serving(tmp_path, "--isolation", "none", "--allow-unsafe") as served:
+        assert checked(CODE, [TESTS], [TESTS], served.url)["code server"][0] == NO_GO
+        monkeypatch.setenv(CONSENT, "1")
+        assert checked(CODE, [TESTS], [TESTS], served.url)["code server"][0] == WARN

@@ -267,10 +267,10 @@ class Unkind(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def unkind(verdict, health=None):
+def unkind(verdict):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Unkind)
     server.handle_error = lambda *_: None  # of connections that it has reset itself
-    server.replies = {"/health": health or [(200, '{"isolation": "namespaces"}')], "verdict": list(verdict)}
+    server.replies = {"/health": [(200, '{"isolation": "namespaces"}')], "verdict": list(verdict)}
     server.asked, server.released = [], threading.Event()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -330,11 +330,9 @@ def test_what_lasts_is_an_error_and_no_reward(load, replies, words):
             ask(module, RIGHT)
 
 
-def test_isolation_none_needs_consent(load):
-    health = [(200, '{"isolation": "none"}')]
-    with unkind([answer([1, 1, 1], "none")], health) as (server, url):
+def test_isolation_none_needs_consent(load, tmp_path):
+    with serving(tmp_path, "--isolation", "none", "--allow-unsafe") as served:
         with pytest.raises(CodeServerError, match="export RFT_CODE_ALLOW_UNSAFE=1"):
-            ask(load(url), "no program in it")
-        assert server.asked == ["/health"]
-        reward, _, numbers = ask(load(url, RFT_CODE_ALLOW_UNSAFE="1"), RIGHT)
-        assert (reward, numbers["unsafe_verdict"]) == (1.0, 1.0)
+            ask(load(served.url), "no program in it")
+        reward, _, numbers = ask(load(served.url, RFT_CODE_ALLOW_UNSAFE="1"), RIGHT)
+    assert (reward, numbers["unsafe_verdict"]) == (1.0, 1.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rft.code.labels import is_code_label, parse
 from rft.code_server.client import URL, URL_VARIABLE, CodeServerError
+from rft.code_server.grade import CONSENT
 from rft.problems import parse_line
 from rft.runs.code_server import health
 from rft.runs.preflight.data import local_files
@@ -67,8 +68,8 @@ def check_server() -> Line:
     if found["isolation"] == "none":
         return Line(
             "code server",
-            WARN,
+            WARN if os.environ.get(CONSENT) == "1" else NO_GO,
             f"{measured}: programs of the model can do all that this user can",
-            "docs/code_rewards.md",
+            f"namespaces or Landlock (docs/code_rewards.md), or accept it: export {CONSENT}=1",
         )
     return Line("code server", GO, measured)
