@@ -5,7 +5,8 @@
         --cache cache.jsonl --out rates.jsonl
 
 Samples are kept in the cache, which only grows: run the command again after a kill, or with a larger --n, and only what
-is missing is sampled. GPU or CPU; the time is that of generating n responses to every problem.
+is missing is sampled. Of code tasks a code server judges the programs: start .venv/bin/python -m rft.code_server first,
+or name one in CODE_SERVER_URL. GPU or CPU; the time is that of generating n responses to every problem.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 from rft.data.row_files import command
+from rft.options.effort import EFFORTS
 
 
 def main() -> int:
@@ -25,6 +27,9 @@ def main() -> int:
     parser.add_argument("--max-tokens", type=int, default=4096, help="completion length limit")
     parser.add_argument("--max-prompt-tokens", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--reasoning-effort", "--reasoning_effort", choices=EFFORTS, help="as in training; default: the template's own"
+    )
     parser.add_argument("--cache", type=Path, required=True, metavar="FILE.jsonl")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
     return command("estimate_pass_rates", lambda: run(parser.parse_args()))
@@ -35,7 +40,8 @@ def run(args: argparse.Namespace) -> None:
     from rft.data.pass_rates import Sampling, estimate
 
     require_gpt_oss(args.model)
-    sampling = Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.max_prompt_tokens, args.seed)
+    limits = (args.max_tokens, args.max_prompt_tokens)
+    sampling = Sampling(args.n, args.temperature, args.top_p, *limits, args.seed, args.reasoning_effort)
     rates = estimate(args.model, args.dataset, sampling, args.cache, args.out)
     mean = sum(r["pass_rate"] for r in rates) / len(rates)
     solved, failed = (sum(r["pass_rate"] == bound for r in rates) for bound in (1, 0))

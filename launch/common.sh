@@ -5,14 +5,15 @@
 #   use models/NAME; use_recipe; use_cluster; use tasks/NAME  the presets: MODEL_ARGS, CLUSTER_ARGS, GRPO_ARGS
 #   experiment "$@"               launch/pipeline.sh: the complete run; the user's options come last and win
 #
-# or, where model and data are made by the launcher, its steps: begin_run "$@"; phase NAME; setup_env; start_ray;
-# run CMD ARG…; train_and_measure "$@".
+# or, where model and data are made by the launcher, as in launch/tiny.sh, its steps: begin_run "$@"; phase NAME;
+# setup_env; start_ray; run CMD ARG…; train_and_measure "$@".
 #
 # Environment: RUN_DIR (default runs/<launcher>/<UTC time>), RFT_STACK=cpu|gpu (default: gpu where nvidia-smi lists
 # one), CLUSTER=NAME of launch/clusters (default: by nvidia-smi), RAY_ADDRESS (use that cluster and leave it running),
 # DRY_RUN=1 (check the options, print the commands, touch nothing), PREFLIGHT=only (check, then end) or 0 (skip the
-# checks), RESUMABLE=0 (keep no state for launch/resume.sh), and the places of docs/running.md: DATA_ROOT, MODEL_ROOT,
-# OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR, SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
+# checks), RESUMABLE=0 (keep no state for launch/resume.sh), START_CODE_SERVER=1 (one for the run; tasks of programs do
+# by themselves) on CODE_SERVER_PORT (default: a free one) or CODE_SERVER_URL (ask that one), and the places of
+# docs/running.md: DATA_ROOT, MODEL_ROOT, OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR, SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
 set -Eeuo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -41,6 +42,8 @@ source "$ROOT/launch/stack.sh"
 source "$ROOT/launch/setup.sh"
 # shellcheck source=launch/ray.sh
 source "$ROOT/launch/ray.sh"
+# shellcheck source=launch/code_server.sh
+source "$ROOT/launch/code_server.sh"
 # shellcheck source=launch/recipe.sh
 source "$ROOT/launch/recipe.sh"
 # shellcheck source=launch/cluster.sh
@@ -49,6 +52,8 @@ source "$ROOT/launch/cluster.sh"
 source "$ROOT/launch/start.sh"
 # shellcheck source=launch/pipeline.sh
 source "$ROOT/launch/pipeline.sh"
+# shellcheck source=launch/tiny.sh
+source "$ROOT/launch/tiny.sh"
 
 # use models/NAME, use clusters/NAME: read a preset, which sets arrays only.
 use() {

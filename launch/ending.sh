@@ -31,6 +31,7 @@ on_exit() {
     fi
     stop_started
     stop_ray "$status"
+    stop_code_server
     if ((RUN_IS_OURS)); then end_orphans; fi
     if ((status > 128 && RUN_IS_OURS)) && [[ -n $INTERRUPTED && -f $RUN_DIR/run.json ]]; then
         "$PYTHON" -m rft.runs.stopped "$RUN_DIR" interrupted "$INTERRUPTED" "$status"

@@ -20,6 +20,7 @@ experiment() {
     begin_run "$@"
     phase "set-up"
     setup_env
+    start_code_server
     start_ray "${LOGICAL_GPUS:-}"
     measure_memory
     train_and_measure "$@"
@@ -31,6 +32,7 @@ experiment() {
 train_and_measure() {
     if ((MEASURE_ONLY)); then
         GRPO_STATUS=$(<"$RUN_DIR/trained")
+        wait_for_code_server
     else
         phase "preflight"
         prepare_grpo "$@"
@@ -115,6 +117,7 @@ prepare_grpo() {
     local manifest=("$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" "${files[@]/#/--input=}")
     if ((RESUMES)); then require_unchanged "${manifest[@]}"; fi
     wait_for_ray
+    wait_for_code_server
     preflight
     if [[ $PREFLIGHT == only ]]; then
         printf 'PREFLIGHT=only: nothing is trained; the same command without it takes %s again\n' "$RUN_DIR"
@@ -185,8 +188,12 @@ require_inputs() {
 
 # maker_of FILE BIN: how a problem file comes about; programs are in BIN.
 maker_of() {
-    case ${1##*/} in
-    aime_eval.jsonl | probe_set_*.jsonl | sft_*.jsonl | trained.jsonl)
+    case $1 in
+    */code/mbpp_*.jsonl | */code/humaneval.jsonl)
+        printf 'DATA_ROOT=DIR names another folder; %s/python data/prepare_code_data.py --out %q (docs/data.md)' \
+            "$2" "${1%/code/*}"
+        ;;
+    */aime_eval.jsonl | */probe_set_*.jsonl | */sft_*.jsonl | */trained.jsonl)
         printf 'DATA_ROOT=DIR names another folder; %s/python -m rft.data make --out %q (docs/data.md)' "$2" "${1%/*}"
         ;;
     *) printf 'correct the path, or write the file (docs/own_task.md)' ;;

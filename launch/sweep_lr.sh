@@ -7,7 +7,8 @@
 #   RATES='1e-3 3e-3' bash launch/sweep_lr.sh launch/train_grpo_tiny.sh      without a GPU, about 5 minutes a run
 #
 # LAUNCHER: launch/train_grpo_20b.sh, with RECIPE=tuned unless RECIPE is set. The same command with RUN_DIR goes on where
-# a sweep ended: rates with a result are not run again, a failed one is. DRY_RUN=1 prints the commands.
+# a sweep ended: rates with a result are not run again, a failed one is. DRY_RUN=1 prints the commands, PREFLIGHT=only
+# checks each run in RUN_DIR/preflight and trains none.
 # RUN_DIR/verdicts.md has the verdicts, RUN_DIR/comparison.html the curves over each other. Exit status 1: a run failed.
 elsewhere="${OUTPUT_ROOT:-}${CKPT_ROOT:-}${METRICS_LOG_DIR:-}${SAMPLES_LOG_DIR:-}${SPIKE_LOG_PATH:-}"
 # shellcheck source=launch/common.sh
@@ -44,10 +45,11 @@ done
 one_run() {
     local rate=$1
     shift
-    "$@" env RUN_DIR="$RUN_DIR/lr_$rate" RECIPE="$recipe" RFT_STACK="$STACK_GIVEN" \
+    "$@" env RUN_DIR="$below/lr_$rate" RECIPE="$recipe" RFT_STACK="$STACK_GIVEN" \
         bash "$launcher" "${words[@]}" --actor_learning_rate "$rate"
 }
 words=("$@")
+below=$RUN_DIR
 recipe=${RECIPE:-}
 if [[ -z $recipe ]] && grep -q '^use_recipe$' "$launcher"; then recipe=tuned; fi
 
@@ -73,6 +75,18 @@ flock -n "$lock" || die "the sweep's directory is taken" "$RUN_DIR, which anothe
     "$(<"$RUN_DIR/sweep.txt")" "$asked" "the first command again, or another RUN_DIR"
 printf '%s\n' "$asked" >"$RUN_DIR/sweep.txt"
 printf 'sweep directory: %s\n' "$RUN_DIR"
+
+if [[ $PREFLIGHT == only ]]; then
+    below=$RUN_DIR/preflight refused=()
+    for rate in "${rates[@]}"; do
+        printf '==> learning rate %s\n' "$rate"
+        one_run "$rate" run || refused+=("$rate")
+    done
+    ((${#refused[@]} == 0)) || die "${#refused[@]} of ${#rates[@]} runs cannot start" "learning rate ${refused[*]}" \
+        "go for each" "what the pages above say, then the same command with RUN_DIR=$RUN_DIR"
+    printf 'PREFLIGHT=only: nothing is trained; the same command without it trains in %s\n' "$RUN_DIR"
+    exit 0
+fi
 
 failed=()
 finished=()

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from rft.data import make
 from rft.data.check import apart_faults, check_file
+from rft.data.code import make as code
 from rft.data.reward_trial import try_reward
 from rft.data.row_files import MANY
+
+TASKS = {"math": make.run, "code": code.run}
 
 
 def main() -> int:
@@ -17,9 +20,10 @@ def main() -> int:
     check.add_argument("file", type=Path, nargs="+")
     check.add_argument("--disjoint", action="store_true", help="also require that no two files share a problem")
     check.add_argument("--reward", type=Path, metavar="FILE.py", help="also call this reward on the first problems")
-    make.add_options(
-        commands.add_parser("make", help="make every problem file of the math task, from the hub or --from")
-    )
+    making = commands.add_parser("make", help="make every problem file of a task, from the hub or --from")
+    making.add_argument("--task", choices=sorted(TASKS), default="math", help="default: math")
+    make.add_options(making)
+    code.add_options(making.add_argument_group("with --task code"))
     args = parser.parse_args()
     return run_check(args) if args.command == "check" else run_make(args)
 
@@ -27,7 +31,9 @@ def main() -> int:
 def run_make(args: argparse.Namespace) -> int:
     """Exit status 1 and one message where something is missing or wrong, 130 after Ctrl-C; then --out is as it was."""
     try:
-        make.run(args)
+        if args.task != "code" and (args.sanitized or args.verify):
+            raise ValueError("found --sanitized or --verify with --task math, wanted neither; pass --task code")
+        TASKS[args.task](args)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -52,8 +58,9 @@ def run_check(args: argparse.Namespace) -> int:
             print(f"no problem in two of the {len(hashes)} files")
     if args.reward and not faulty:
         try:
-            for where, right, none in try_reward(args.reward, args.file[0]):
-                print(f"{args.reward}: reward {right:g} for \\boxed{{label}}, {none:g} for no answer; {where}")
+            for trial in try_reward(args.reward, args.file[0]):
+                right = f"{trial.right:g} for {trial.answer}, " if trial.answer else ""
+                print(f"{args.reward}: reward {right}{trial.none:g} for no answer; {trial.where}")
         except ValueError as error:
             faults.append(str(error))
     for fault in faults[:MANY]:

@@ -3,7 +3,9 @@
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from rft.code import labels
 from rft.data.canonical import content_hash
+from rft.data.code.tasks import parse_tests
 from rft.grading import grade
 from rft.problems import input_fault, is_text, parse_line, problem_text, shorten
 
@@ -11,8 +13,9 @@ from rft.problems import input_fault, is_text, parse_line, problem_text, shorten
 def check_file(path: Path) -> tuple[list[str], dict[str, int]]:
     """Faults of a JSONL problem file, one message each, and its problems' hashes with the line of each.
 
-    Wanted in each line: `input` (text or chat messages), `label` (the answer, as text), and the same fields with the
-    same types as in the first line, since the trainer's JSON reader takes a type from the first rows. `id` is unique.
+    Wanted in each line: `input` (text or chat messages), `label` (as text, the answer or the tests of a program), and
+    the same fields with the same types as in the first line, since the trainer's JSON reader takes a type from the
+    first rows. `id` is unique.
     """
     if not path.is_file():
         return [f"{path}: found no file, wanted JSON lines; correct the path"], {}
@@ -63,8 +66,21 @@ def label_fault(label: object) -> str | None:
         return f'found {shorten(label)}, wanted a string, e.g. "42"'
     if not label.strip():
         return "found no answer, wanted one; remove the row"
+    if labels.is_code_label(label):
+        return code_label_fault(label)
     if not is_text(label) or not is_gradable(label):
         return f"found {shorten(label)}, which the grader cannot parse; correct it or remove the row"
+    return None
+
+
+def code_label_fault(label: str) -> str | None:
+    """What is wrong with the label of a code task (`rft.code.labels`), or None: its tests are Python, or texts."""
+    try:
+        found = labels.parse(label)
+        if found.kind != labels.STDIO:
+            parse_tests((*filter(str.strip, [found.setup]), *found.tests))
+    except ValueError as error:
+        return str(error)
     return None
 
 

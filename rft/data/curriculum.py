@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rft import __version__
+from rft.code import labels
 from rft.data.canonical import content_hash, priority
 from rft.data.check import check_file
 from rft.data.row_files import input_identity, read_rows, require_apart, write_rows, written_together
@@ -135,13 +136,20 @@ def without_copies(parts: list[Part], datasets: list[list[dict]]) -> list[list[d
             earlier, path = first.setdefault(content_hash(problem_text(row)), (row, part.path))
             if earlier is row:
                 own.append(row)
-            elif not equal(row["label"], earlier["label"]):
+            elif not same_label(row["label"], earlier["label"]):
                 raise ValueError(
                     f"found one problem with label {shorten(earlier['label'])} as id {earlier['id']!r} in {path}, and "
                     f"with {shorten(row['label'])} as id {row['id']!r} in {part.path}; wanted one answer; remove one"
                 )
         unique.append(own)
     return unique
+
+
+def same_label(one: str, other: str) -> bool:
+    """Whether two labels state one answer, or the same tests."""
+    if labels.is_code_label(one) and labels.is_code_label(other):
+        return labels.parse(one) == labels.parse(other)
+    return equal(one, other)
 
 
 def read_rates(path: Path) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,8 +16,8 @@ TIMEOUT_S = 10  # of one question to the hub; nothing is asked twice
 WITHOUT = "download the sets elsewhere and pass --from DIR (docs/data.md), or name a mirror of the hub in HF_ENDPOINT"
 
 
-def fetch(out: Path) -> list[Input]:
-    """The files of `HUB` in the hub's local cache, those that are missing downloaded.
+def fetch(out: Path, sets: Sequence[HubSet] = HUB) -> list[Input]:
+    """The files of some data sets in the hub's local cache, those that are missing downloaded.
 
     The first time, each set's branch `main` is resolved to a commit, which is kept in `out` with its files before
     anything is downloaded; from then on that commit is taken. With HF_HUB_OFFLINE, and where the hub cannot be
@@ -29,14 +29,14 @@ def fetch(out: Path) -> list[Input]:
     from huggingface_hub import hf_hub_download
 
     known = read_lock(out / LOCK)
-    pinned = known | {each.repo: resolve(each) for each in HUB if each.repo not in known}
+    pinned = known | {each.repo: resolve(each, sets) for each in sets if each.repo not in known}
     if pinned != known:
         replace_json(out / LOCK, pinned)
     inputs = []
-    for each in HUB:
+    for each in sets:
         commit = pinned[each.repo]["revision"]
         for name in pinned[each.repo]["files"]:
-            with named(each.repo):
+            with named(each.repo, sets):
                 path = hf_hub_download(each.repo, name, repo_type="dataset", revision=commit, etag_timeout=TIMEOUT_S)
             require_whole(Path(path))
             inputs.append(Input(each.kind, Path(path), name, each.repo, commit))
@@ -53,12 +53,12 @@ def require_whole(path: Path) -> None:
         )
 
 
-def resolve(hub_set: HubSet) -> dict:
+def resolve(hub_set: HubSet, sets: Sequence[HubSet]) -> dict:
     """`revision` (the commit that `main` is now) and `files` of a set, from the hub, else from its local cache."""
     from huggingface_hub import HfApi, constants
     from requests import ConnectionError, Timeout
 
-    with named(hub_set.repo):
+    with named(hub_set.repo, sets):
         try:
             if constants.HF_HUB_OFFLINE:
                 raise ConnectionError("HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
@@ -86,8 +86,8 @@ def cached_snapshot(repo: str) -> Path | None:
 
 
 @contextmanager
-def named(repo: str) -> Iterator[None]:
-    """What the hub or the way to it refuses, as one message that says how to go on."""
+def named(repo: str, sets: Sequence[HubSet]) -> Iterator[None]:
+    """What the hub or the way to it refuses of `repo`, as one message that says how to go on with all `sets`."""
     from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
     from requests import RequestException
@@ -100,7 +100,7 @@ def named(repo: str) -> Iterator[None]:
         unset = "unset HF_HUB_OFFLINE TRANSFORMERS_OFFLINE, " if constants.HF_HUB_OFFLINE else ""
         raise ValueError(
             f"found no {repo} at {constants.ENDPOINT}, nor in the cache {constants.HF_HUB_CACHE} "
-            f"({type(cause).__name__}: {first[:160]}); wanted {', '.join(each.repo for each in HUB)}; {unset}{WITHOUT}"
+            f"({type(cause).__name__}: {first[:160]}); wanted {', '.join(each.repo for each in sets)}; {unset}{WITHOUT}"
         ) from None
 
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import rft.grading
 from rft import overlay
+from rft.code.labels import is_code_label
+from rft.data import verdicts
 from rft.data.curriculum import read_dataset
 from rft.data.row_files import require_apart, write_rows, written_together
-from rft.grading import grade, open_channel
-from rft.hooks import chat_date
+from rft.data.verdicts import Response, are_correct, code_grader, require_code_server
+from rft.hooks import chat_date, reasoning_effort
 from rft.problems import parse_line
 from rft.record.digest import tree_digest
 from rft.record.readers import read_jsonl
@@ -35,16 +37,20 @@ class Sampling(NamedTuple):
     max_tokens: int
     max_prompt_tokens: int
     seed: int
+    effort: str | None = None  # the template's `reasoning_effort`; None leaves it to the template
 
 
 def estimate(model: str, dataset: Path, sampling: Sampling, cache: Path, out: Path) -> list[dict]:
     """Write `out`, a row for each problem of `dataset`: `id`, `pass_rate`, `n`, `correct`, `truncated`.
 
+    Problems with tests for a label are judged by the code server that CODE_SERVER_URL names (`rft.code_server`).
+
     Samples already in `cache` are not drawn again: a killed estimation resumes, and a larger `n` adds to a smaller.
     The engine starts only where samples are missing. The cache holds one line a sample and only grows.
 
     Raises:
-        ValueError: bad input; another process writes the cache; a broken line in the middle of the cache.
+        ValueError: bad input; another process writes the cache; a broken line in the middle of the cache; no code
+            server where one is needed.
     """
     if sampling.n < 1 or (sampling.temperature == 0 and sampling.n > 1):
         raise ValueError(
@@ -64,6 +70,7 @@ def estimate(model: str, dataset: Path, sampling: Sampling, cache: Path, out: Pa
             if (run, key, i) not in known
         ]
         if missing:
+            require_code_server(row["label"] for row, _, _ in missing)
             for record in sample(model, missing, sampling):
                 known[run, record["problem"], record["index"]] = record
                 stream.write(json.dumps({"run": run, **record}) + "\n")
@@ -92,8 +99,8 @@ def rate_row(identifier: str, samples: list[dict]) -> dict:
 def run_key(model: str, sampling: Sampling) -> str:
     """Content hash of all that decides a sample but its problem and index.
 
-    Weights, temperature, top-p, completion length, seed, the prompts' date and grader; and what the evaluation's cache
-    calls its engine: versions, patches, device, and the code that samples.
+    Weights, temperature, top-p, completion length, seed, effort, the prompts' date and grader; and what the
+    evaluation's cache calls its engine: versions, patches, device, and the code that samples.
     """
     from rft.evals.models import Model
     from rft.evals.run import Settings, model_identity
@@ -101,9 +108,13 @@ def run_key(model: str, sampling: Sampling) -> str:
     path = Path(model)
     parts = [
         model_identity(Model("base", path, "base", path.resolve()), Settings(), overlay.tree_ids()),
-        [sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.seed],
+        [sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.seed, sampling.effort],
         [tree_digest(chat_date.__file__), os.environ.get("CHAT_DATE") or chat_date.DEFAULT],
-        [tree_digest(__file__), tree_digest_of_sources(Path(rft.grading.__file__).parent)],
+        [
+            tree_digest(__file__),
+            tree_digest(verdicts.__file__),
+            tree_digest_of_sources(Path(rft.grading.__file__).parent),
+        ],
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -114,8 +125,9 @@ def tree_digest_of_sources(directory: Path) -> str:
 
 
 def problem_key(row: dict) -> str:
-    """Content hash of a prompt and its label: another label makes other verdicts."""
-    return hashlib.sha256(json.dumps([row["input"], row["label"]]).encode()).hexdigest()[:16]
+    """Content hash of a prompt and its label, of tests with their judge: others make other verdicts."""
+    parts = [row["input"], row["label"], *([code_grader()] if is_code_label(row["label"]) else [])]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 @contextmanager
@@ -163,7 +175,7 @@ def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling)
 
     Prompts are rendered and tokenised as OpenRLHF's single-turn executor does it. Each sample has its own seed, from
     the problem and the index, whatever else is missing. Raises ValueError for a prompt above the limit, before any
-    sample is drawn.
+    sample is drawn, and where the code server gives no verdict on a chunk.
     """
     from vllm import SamplingParams
 
@@ -171,7 +183,8 @@ def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling)
 
     llm = open_engine(model, sampling.max_prompt_tokens + sampling.max_tokens)
     tokenizer = llm.get_tokenizer()
-    prompts = {key: render(row, tokenizer, sampling.max_prompt_tokens) for row, key, _ in missing}
+    options = chat_date.dated() | reasoning_effort.chosen(tokenizer, sampling.effort)
+    prompts = {key: render(row, tokenizer, sampling.max_prompt_tokens, options) for row, key, _ in missing}
     step = CHUNK * sampling.n
     for start in range(0, len(missing), step):
         chunk = missing[start : start + step]
@@ -186,22 +199,25 @@ def sample(model: str, missing: list[tuple[dict, str, int]], sampling: Sampling)
             for _, key, index in chunk
         ]
         requests = [{"prompt_token_ids": prompts[key][1]} for _, key, _ in chunk]
-        for (row, key, index), output in zip(chunk, llm.generate(requests, params, use_tqdm=True), strict=True):
-            completion = output.outputs[0]
-            response = tokenizer.decode(completion.token_ids, skip_special_tokens=False)
+        outputs = [request.outputs[0] for request in llm.generate(requests, params, use_tqdm=True)]
+        texts = [tokenizer.decode(output.token_ids, skip_special_tokens=False) for output in outputs]
+        responses = [
+            Response(text, prompts[key][0], row["label"]) for (row, key, _), text in zip(chunk, texts, strict=True)
+        ]
+        for (_, key, index), output, correct in zip(chunk, outputs, are_correct(responses), strict=True):
             yield {
                 "problem": key,
                 "index": index,
-                "correct": grade(response, row["label"], open_channel(prompts[key][0])).correct,
-                "truncated": completion.finish_reason == "length",
-                "tokens": len(completion.token_ids),
+                "correct": correct,
+                "truncated": output.finish_reason == "length",
+                "tokens": len(output.token_ids),
             }
 
 
-def render(row: dict, tokenizer: "PreTrainedTokenizerBase", limit: int) -> tuple[str, list[int]]:
-    """A row's prompt as text and as tokens."""
+def render(row: dict, tokenizer: "PreTrainedTokenizerBase", limit: int, options: dict) -> tuple[str, list[int]]:
+    """A row's prompt as text and as tokens, with the template's `options`."""
     messages = [{"role": "user", "content": row["input"]}] if isinstance(row["input"], str) else row["input"]
-    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **chat_date.dated())
+    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
     tokens = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     if len(tokens) > limit:
         raise ValueError(

@@ -88,7 +88,7 @@ def prepare(
         return write(select(candidates, sizes, stages), spool, out, eval_hashes, manifest, outdated)
 
 
-def add_sizes(parser: argparse.ArgumentParser) -> None:
+def add_sizes(parser: argparse._ActionsContainer) -> None:
     """Options of `Sizes`, for `sizes_of`, and `--seed`."""
     parser.add_argument("--sft-size", type=int, default=5000, help="problems in sft_train.jsonl")
     parser.add_argument("--dev-size", type=int, default=500, help="problems in sft_dev.jsonl")

@@ -2,7 +2,9 @@
 
 import importlib.util
 from pathlib import Path
+from typing import NamedTuple
 
+from rft.code.labels import is_code_label
 from rft.data.row_files import read_rows
 from rft.hooks.rewards import RewardError, merge
 from rft.problems import problem_text, shorten
@@ -10,21 +12,40 @@ from rft.problems import problem_text, shorten
 TRIED = 4  # problems
 
 
-def try_reward(file: Path, dataset: Path) -> list[tuple[str, float, float]]:
-    """(problem, reward of its label in a box, reward of no answer) of the first problems of a file.
+class Trial(NamedTuple):
+    """What a reward says of one problem."""
+
+    where: str
+    answer: str | None  # what the right answer was, in words; None where none is known
+    right: float | None  # its reward
+    none: float  # reward of no answer
+
+
+def try_reward(file: Path, dataset: Path) -> list[Trial]:
+    """The rewards of the right answer, and of none, for the first problems of a file.
+
+    The right answer is the label in a box; of a code task its reference solution, where the row has one.
 
     Raises:
         ValueError: no file, no `reward_func` in it, it raises, or returns what the trainer would refuse.
     """
     reward_func = load(file)
     found = []
-    for _, row in zip(range(TRIED), read_rows(dataset), strict=False):
-        number, fields = row
-        prompt = f"{problem_text(fields)}\n"
-        where = f"{dataset}, line {number}, label {shorten(fields['label'])}"
-        answers = (f"\\boxed{{{fields['label']}}}", "")
-        found.append((where, *(_call(reward_func, file, prompt, answer, fields["label"], where) for answer in answers)))
+    for _, (number, fields) in zip(range(TRIED), read_rows(dataset), strict=False):
+        label, prompt = fields["label"], f"{problem_text(fields)}\n"
+        where = f"{dataset}, line {number}, label {shorten(label)}"
+        answer, text = right_answer(fields)
+        right = None if text is None else _call(reward_func, file, prompt, text, label, where)
+        found.append(Trial(where, answer, right, _call(reward_func, file, prompt, "", label, where)))
     return found
+
+
+def right_answer(row: dict) -> tuple[str | None, str | None]:
+    """The right answer of a problem in words, and as the response of a model; None and None where it is not known."""
+    if not is_code_label(row["label"]):
+        return "\\boxed{label}", f"\\boxed{{{row['label']}}}"
+    solution = row.get("solution")
+    return ("the solution", f"```python\n{solution}\n```") if isinstance(solution, str) else (None, None)
 
 
 def load(file: Path):
@@ -51,7 +72,7 @@ def _call(reward_func, file: Path, prompt: str, answer: str, label: object, wher
     except RewardError as error:
         raise ValueError(" ".join(str(error).split())) from error
     except Exception as error:  # whatever the file does
-        raise ValueError(f"{file}: reward_func raised {_named(error)} for {where}, answer {answer!r}") from error
+        raise ValueError(f"{file}: reward_func raised {_named(error)} for {where}, answer {shorten(answer)}") from error
 
 
 def _named(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from rft.code.labels import is_code_label
 from rft.evals.prompts import digest
 from rft.evals.scores import by_problem
 from rft.grading import grade, open_channel
@@ -113,8 +114,11 @@ def _cause(rows: list[dict], group: list[dict]) -> str:
     if sorted(responses[0]) == sorted(responses[1]):
         return "same responses, graded differently: another grader, reward function or label"
     channel = open_channel(rows[0]["prompt"])
+    by_tests = is_code_label(rows[0]["label"])  # the verdict is the code server's
     now = sum(grade(row["response"], str(row["label"]), channel).correct for row in rows) / len(rows)
-    regraded = "" if now == _share_logged(rows) else "; today's grader judges training's responses differently too"
+    regraded = (
+        "" if by_tests or now == _share_logged(rows) else "; today's grader judges training's responses differently too"
+    )
     cut = max(row["response_tokens"] for row in rows), max(record["tokens"] for record in group)
     if any(record["truncated"] for record in group) or any(row.get("truncated") for row in rows):
         return f"cut by the length limit (longest: {cut[0]:.0f} tokens in training, {cut[1]} post hoc){regraded}"

@@ -11,6 +11,7 @@ from rft import overlay
 from rft.evals import cache, sampling
 from rft.evals.compare import add_comparisons
 from rft.evals.models import Model, adapter_digest, adapter_room, content
+from rft.evals.programs import judged
 from rft.evals.prompts import Prompt, load_tokenizer, render, require_short
 from rft.evals.scores import MODES, record, summarize
 from rft.hooks.cpu_linear import SWITCH
@@ -139,6 +140,7 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
                 for problem, prompt in zip(asked, rendered, strict=True)
                 for index in range(samples)
             ]
+            records = judged(records, {prompt.digest: prompt.text for prompt in rendered})
             results.append(
                 {
                     "model": model.name + AGAIN * repeat,

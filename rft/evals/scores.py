@@ -1,5 +1,6 @@
 """Problems in, graded records and summaries out: the mode and the dataset are part of every number."""
 
+from rft.code.labels import is_code_label
 from rft.grading import equal, grade
 from rft.stats import majority_at_n, mean_interval, pass_at_k, wilson_interval
 
@@ -24,7 +25,12 @@ def record(problem: dict, sample: dict, channel: str | None) -> dict:
 
 
 def graded(record: dict) -> dict:
-    """A record with the verdict of the grader of today; needs `response`, `label` and `channel`."""
+    """A record with the verdict of the grader of today; needs `response`, `label` and `channel`.
+
+    One of a program keeps the code server's verdict, which only `rft.evals.programs` gives.
+    """
+    if is_code_label(record["label"]) and "correct" in record:
+        return record
     verdict = grade(record["response"], record["label"], record["channel"])
     return record | {
         "answer": verdict.answer,

@@ -6,7 +6,8 @@ from rft.options import remote_code
 
 NAMES = ("RFT_RUN_DIR", "METRICS_LOG_DIR", "SAMPLES_LOG_DIR", "SPIKE_LOG_PATH", "SPIKE_GRAD_NORM", "CHAT_DATE")
 LIMIT, LIMIT_SECONDS = "STALL_LIMIT", 600.0
-NAMES += (remote_code.VARIABLE, LIMIT)
+NAMES += (remote_code.VARIABLE, LIMIT, "CODE_SERVER_URL")
+NAMES += ("RFT_CODE_PASS_RATE_THRESHOLD", "RFT_CODE_SECONDS", "RFT_CODE_ALLOW_UNSAFE")
 
 
 def of_this_run() -> dict[str, str]:

@@ -18,7 +18,7 @@ def sample_metrics(samples: list, n_samples_per_prompt: int) -> dict[str, float]
         of two or more
         `group_zero_variance_share` (no advantage, so no gradient) and `group_mixed_share` (some samples right, some
         wrong); `high_reward_but_wrong`, the share of samples with a reward above 0.5 whose answer is wrong, where
-        `correctness` is known.
+        `correctness` is known: below 0.5 of it, or of `pass_rate`, where a program may be right in part.
 
     Groups without variance: a binary reward leaves 43% of groups of 8 without a gradient at a solve rate of 0.1.
     """
@@ -40,7 +40,8 @@ def sample_metrics(samples: list, n_samples_per_prompt: int) -> dict[str, float]
         right = (rewards if correct is None else correct).reshape(-1, n_samples_per_prompt) > 0.5
         metrics["group_mixed_share"] = (right.any(1) & ~right.all(1)).mean()
     if correct is not None:
-        metrics["high_reward_but_wrong"] = ((rewards > 0.5) & (correct < 0.5)).mean()
+        passed = _column(samples, "pass_rate")
+        metrics["high_reward_but_wrong"] = ((rewards > 0.5) & ((correct if passed is None else passed) < 0.5)).mean()
     return {name: float(value) for name, value in metrics.items()}
 
 

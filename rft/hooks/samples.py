@@ -8,6 +8,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rft.code.labels import is_code_label
+from rft.code_server.grade import stated
 from rft.grading import grade, open_channel
 from rft.record.files import replace_bytes
 from rft.record.samples import TRAINING, drop_oldest, file_name
@@ -39,8 +41,9 @@ def write_samples(
         kind: `samples` of training, or `eval_samples` of an evaluation in the loop, of which each is kept.
 
     Each line: `prompt`, `response`, `label`, `reward`, `prompt_tokens`, `response_tokens`, `extracted_answer` and
-    `extraction` (`boxed`, `last number`, `none`) as `rft.grading` sees the response, then every number and text that
-    the engine and the reward function logged (`adapter_version`, `truncated`, `parse_method`, …).
+    `extraction` (`boxed`, `last number`, `none`) as `rft.grading` sees the response, of a code task the program and the
+    method of `rft.code.extract`, then every number and text that the engine and the reward function logged
+    (`adapter_version`, `truncated`, `parse_method`, …). The verdict is the reward's; none is made here.
     """
     directory = os.environ.get("SAMPLES_LOG_DIR")
     left_out = kind == TRAINING and (not args.samples_every or global_step % args.samples_every)
@@ -60,7 +63,7 @@ def sample_line(sample: "Experience", tokenizer: "PreTrainedTokenizerBase") -> s
     first = int(actions[0]) + 1 if len(actions) else len(tokens)
     prompt, label = sample.prompts[0], sample.labels[0]
     response = tokenizer.decode(tokens[first:], skip_special_tokens=False)
-    verdict = grade(response, None if label is None else str(label), open_channel(prompt))
+    answer, method = _stated(response, prompt, label)
     record = {
         "prompt": prompt,
         "response": response,
@@ -68,13 +71,21 @@ def sample_line(sample: "Experience", tokenizer: "PreTrainedTokenizerBase") -> s
         "reward": None if sample.rewards is None else _number(sample.rewards[0]),
         "prompt_tokens": first,
         "response_tokens": len(tokens) - first,
-        "extracted_answer": verdict.answer,
-        "extraction": EXTRACTION[verdict.method],
+        "extracted_answer": answer,
+        "extraction": method,
     }
     skipped = ("reward", "response_length", "total_length")
     record |= {name: _number(value[0]) for name, value in sample.info.items() if name not in skipped}
     record |= getattr(sample, "texts", {})
     return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _stated(response: str, prompt: str, label: object) -> tuple[str | None, str]:
+    """What a response answers, and how that was found."""
+    if is_code_label(label):
+        return stated(response, prompt, label)[:2]
+    verdict = grade(response, None if label is None else str(label), open_channel(prompt))
+    return verdict.answer, EXTRACTION[verdict.method]
 
 
 def _number(value) -> float | None:

@@ -21,6 +21,7 @@ HEALTHY = {
     "correctness_lenient": Healthy(1),
     "lenient_disagreement": Healthy(1, high=0.05),
     "has_boxed": Healthy(1, low=0.9),
+    "has_program": Healthy(1, low=0.9),
     "group_mixed_share": Healthy(1, low=0.3),
     "grad_norm": Healthy(2, low=1e-9, high=50),
     "ppo_kl": Healthy(2, -0.05, 0.05),

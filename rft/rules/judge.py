@@ -42,7 +42,7 @@ RULES = {
     "instability": Rule(stability.instability),
     "entropy": Rule(stability.entropy),
     "rounding": Rule(stability.rounding),
-    "format": Rule(learning.boxed_format),
+    "format": Rule(learning.answer_format),
     "truncation": Rule(learning.truncation),
     "length_collapse": Rule(learning.length_collapse),
     "reward_hacking": Rule(learning.reward_hacking),

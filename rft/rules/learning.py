@@ -88,15 +88,17 @@ def advantage(training: list[dict], evaluations: list[dict], facts: dict) -> Ver
     return graded(bad, False, reason, {"last": spreads}, change)
 
 
-def boxed_format(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
-    """Responses without `\\boxed{}`: below 90% is a warning, below one half the format is lost (docs/sources.md)."""
-    values = column(training, "has_boxed")
+def answer_format(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
+    """Responses without `\\boxed{}`, or without a program where programs are asked for: below 90% is a warning, below
+    one half the format is lost (docs/sources.md)."""
+    name, what = ("has_program", "program") if column(training, "has_program") else ("has_boxed", "boxed answer")
+    values = column(training, name)
     if not values:
         return None
     first, last = values[0], mean(values[-SUSTAINED:])
     falling = len(values) > SUSTAINED and last < first - 0.2
-    reason = f"{last:.0%} of the responses have a boxed answer, {first:.0%} at first"
-    low = HEALTHY["has_boxed"].low
+    reason = f"{last:.0%} of the responses have a {what}, {first:.0%} at first"
+    low = HEALTHY[name].low
     change = "raise --generate_max_len where responses are cut; else a short supervised phase (data/sft_train.jsonl)"
     bad = len(values) >= SUSTAINED and (last < 0.5 or (falling and last < low))
     return graded(bad, last < low or falling, reason, {"last": last, "first": first}, change)

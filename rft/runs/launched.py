@@ -14,11 +14,13 @@ from rft.record.files import replace_json
 
 FILE = "launch.json"
 # What a launcher and what it starts read, and nothing else: an environment holds keys. Not the conditions of one start
-# (RAY_ADDRESS, CUDA_VISIBLE_DEVICES, STALL_LIMIT, PREFLIGHT, DRY_RUN), which may be others at the next.
+# (RAY_ADDRESS, CODE_SERVER_URL and _PORT, CUDA_VISIBLE_DEVICES, STALL_LIMIT, PREFLIGHT, DRY_RUN), which may be others
+# at the next.
 PATHS = ("MODEL", "MODEL_ROOT", "DATA_ROOT", "CACHE_ROOT", "OUTPUT_ROOT", "CKPT_ROOT")
 PATHS += ("METRICS_LOG_DIR", "SAMPLES_LOG_DIR", "SPIKE_LOG_PATH")
 NAMES = (*PATHS, "RECIPE", "EFFORT", "CLUSTER", "RFT_STACK", "SEED", "RESUMABLE", "CHAT_DATE")
-NAMES += ("EVAL_DATASET", "EVAL_REFERENCE")
+NAMES += ("EVAL_DATASET", "EVAL_REFERENCE", "START_CODE_SERVER")
+NAMES += ("RFT_CODE_PASS_RATE_THRESHOLD", "RFT_CODE_SECONDS", "RFT_CODE_ALLOW_UNSAFE")
 NAMES += ("SPIKE_GRAD_NORM", "WANDB_MODE", "WANDB_ENTITY", "WANDB_PROJECT", "WANDB_BASE_URL", "WANDB_DIR")
 WANDB_KEY = re.compile(r"[0-9a-f]{40}|wandb_v\d_\w+")
 

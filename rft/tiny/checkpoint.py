@@ -27,9 +27,12 @@ QUANTIZATION = {
 }
 
 
-def tiny_config() -> GptOssConfig:
-    """About 0.6 M parameters; every sharded width divides by two, and expert shards stay whole MXFP4 blocks."""
-    tokenizer = build_tokenizer()
+def tiny_config(texts: tuple[str, ...] = ()) -> GptOssConfig:
+    """About 0.6 M parameters; every sharded width divides by two, and expert shards stay whole MXFP4 blocks.
+
+    `texts` are the task's own, see `rft.tiny.tokenizer`.
+    """
+    tokenizer = build_tokenizer(texts)
     vocab_size = -(-len(tokenizer) // 64) * 64
     return GptOssConfig(
         architectures=["GptOssForCausalLM"],
@@ -102,13 +105,13 @@ def state_for_disk(model: GptOssForCausalLM) -> dict[str, torch.Tensor]:
     return dict(sorted(state.items()))
 
 
-def save_checkpoint(model: GptOssForCausalLM, directory: Path) -> None:
+def save_checkpoint(model: GptOssForCausalLM, directory: Path, texts: tuple[str, ...] = ()) -> None:
     """Write `model` with config, generation config and tokenizer into `directory`, which is made if missing.
 
-    The bytes depend on the weights only, so equal models give equal files.
+    The bytes depend on the weights only, so equal models give equal files. `texts` as for `tiny_config`.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(texts)
     config = model.config.to_dict() | {"quantization_config": QUANTIZATION}
     stop_ids = tokenizer.convert_tokens_to_ids([EOS, CALL])
     generation = {

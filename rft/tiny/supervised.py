@@ -10,8 +10,8 @@ from rich.progress import track
 from transformers import DynamicCache, GptOssForCausalLM, PreTrainedTokenizerFast
 
 from rft.mxfp4_codec import fake_quantize
-from rft.tiny.checkpoint import EXPERT_WEIGHTS, build_model
-from rft.tiny.task import STYLES, operands, worked_answer
+from rft.tiny.checkpoint import EXPERT_WEIGHTS, build_model, tiny_config
+from rft.tiny.tasks import STYLES, TASKS
 from rft.tiny.tokenizer import build_tokenizer
 
 # Small batches and small initial weights: what counts is the number of updates until attention finds the digits.
@@ -25,9 +25,9 @@ WARMUP = 40  # steps
 Conversation = tuple[list[int], list[int]]  # token ids of prompt and answer
 
 
-def conversation(tokenizer: PreTrainedTokenizerFast, problem: dict, style: str) -> Conversation:
+def conversation(tokenizer: PreTrainedTokenizerFast, problem: dict, style: str, task: str = "sums") -> Conversation:
     """The prompt and the worked answer in `style`, as the chat template renders them."""
-    thinking, content = worked_answer(*operands(problem["input"][-1]["content"]), style)
+    thinking, content = TASKS[task].worked_turn(problem, style)
     turn = {"role": "assistant", "thinking": thinking, "content": content}
     prompt = tokenizer.apply_chat_template(problem["input"], tokenize=False, add_generation_prompt=True)
     whole = tokenizer.apply_chat_template([*problem["input"], turn], tokenize=False)
@@ -80,11 +80,12 @@ def answer_loss(model: GptOssForCausalLM, batch: list[Conversation], shared: int
     return F.cross_entropy(model.lm_head(hidden[real]), ids[:, rest:][real])
 
 
-def train(problems: list[dict], seed: int, steps: int = STEPS) -> GptOssForCausalLM:
+def train(problems: list[dict], seed: int, steps: int = STEPS, task: str = "sums") -> GptOssForCausalLM:
     """A float32 model trained from scratch, with a progress bar. Deterministic by seed on one machine."""
-    tokenizer = build_tokenizer()
-    model = build_model(seed, std=INIT_STD)
-    conversations = {style: [conversation(tokenizer, problem, style) for problem in problems] for style in STYLES}
+    texts = TASKS[task].TEXTS
+    tokenizer = build_tokenizer(texts)
+    model = build_model(seed, INIT_STD, tiny_config(texts))
+    conversations = {style: [conversation(tokenizer, one, style, task) for one in problems] for style in STYLES}
     columns = zip(*(prompt for prompt, _ in conversations["careful"]), strict=True)  # raises for several lengths
     shared = next(i for i, column in enumerate(columns) if len(set(column)) > 1)
     matrices = [p for p in model.parameters() if p.dim() > 1]

@@ -16,6 +16,7 @@ EXPRESSION = re.compile(r"(\d+) \+ (\d+)")
 SIZES = {"warm": 2400, "train": 512, "heldout": 256}  # problems: supervised warm start, GRPO prompts, evaluation
 DISTINCT = 4095  # unordered pairs of two-digit numbers
 STYLES = ("careless", "careful")
+TEXTS: tuple[str, ...] = ()  # what the tokenizer must have besides its own: nothing
 
 
 def operands(text: str) -> tuple[int, int]:
@@ -92,6 +93,11 @@ def worked_answer(a: int, b: int, style: str) -> tuple[str, str]:
     carry = ones // 10 if style == "careful" else 0
     analysis = f"{a % 10}+{b % 10}={ones}, {a // 10}+{b // 10}={tens}, {tens}+{carry}={tens + carry}"
     return analysis, f"\\boxed{{{10 * (tens + carry) + ones % 10}}}"
+
+
+def worked_turn(problem: dict, style: str) -> tuple[str, str]:
+    """Analysis and final text of an answer to a problem, see `worked_answer`."""
+    return worked_answer(*operands(problem["input"][-1]["content"]), style)
 
 
 def write_splits(splits: dict[str, list[dict]], directory: Path) -> None:

@@ -48,13 +48,15 @@ def _pre_tokenizer():
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
+def build_tokenizer(texts: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
     """The tokenizer, the same at every call: bytes, then the known pieces in order of appearance, then special tokens.
+
+    A task's own `texts` add pieces to those of `KNOWN_TEXTS`.
 
     eos is `<|return|>`, pad is `<|endoftext|>`; `chat_template` is the Harmony template beside this file.
     """
     pieces = sorted(pre_tokenizers.ByteLevel.alphabet())
-    for text in KNOWN_TEXTS:
+    for text in (*KNOWN_TEXTS, *texts):
         pieces += [piece for piece, _ in _pre_tokenizer().pre_tokenize_str(text)]
     vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
     core = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from rft.record.digest import tree_digest
-from rft.tiny.task import read_split
+from rft.tiny.tasks import TASKS
 
 HERE = Path(__file__).resolve().parent
 
@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="problems of the warm start (JSONL)")
+    parser.add_argument("--task", choices=TASKS, default="sums", help="what the problems are (default: sums)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="checkpoint directory to write")
@@ -32,7 +33,7 @@ def main() -> int:
     try:
         if args.out.exists():
             raise ValueError(f"--out: found {args.out} already; wanted a new folder; remove it or pass another --out")
-        cached = warm_started(args.data, args.seed, args.cache)
+        cached = warm_started(args.data, args.seed, args.cache, args.task)
         shutil.copytree(cached, args.out)
     except (ValueError, OSError) as error:
         print(f"warmstart: {error}", file=sys.stderr)
@@ -41,14 +42,14 @@ def main() -> int:
     return 0
 
 
-def warm_started(data: Path, seed: int, cache: Path) -> Path:
+def warm_started(data: Path, seed: int, cache: Path, task: str = "sums") -> Path:
     """Directory of the warm-started checkpoint in `cache`, trained first when it is not there.
 
     Raises:
         ValueError: the problem file is missing or malformed.
     """
-    problems = read_split(data)
-    place = cache / checkpoint_key(data, seed)
+    problems = TASKS[task].read_split(data)
+    place = cache / checkpoint_key(data, seed, task)
     if place.is_dir():
         print(f"warm start: cached ({place.name[:12]})")
         return place
@@ -58,28 +59,29 @@ def warm_started(data: Path, seed: int, cache: Path) -> Path:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.is_dir():
-            _make(problems, seed, cache, place)
+            _make(problems, seed, cache, place, task)
     finally:
         os.close(lock)
     return place
 
 
-def _make(problems: list[dict], seed: int, cache: Path, place: Path) -> None:
+def _make(problems: list[dict], seed: int, cache: Path, place: Path, task: str) -> None:
     # Only a miss pays for importing torch and transformers.
     from rft.tiny.checkpoint import save_checkpoint
     from rft.tiny.supervised import train
 
     with tempfile.TemporaryDirectory(dir=cache, prefix="partial-") as partial:
         staged = Path(partial) / "checkpoint"
-        save_checkpoint(train(problems, seed), staged)
+        save_checkpoint(train(problems, seed, task=task), staged, TASKS[task].TEXTS)
         staged.replace(place)
 
 
-def checkpoint_key(data: Path, seed: int) -> str:
-    """sha256 over the code, the problems, the seed and the versions that decide the weights."""
+def checkpoint_key(data: Path, seed: int, task: str = "sums") -> str:
+    """sha256 over the code, the task, the problems, the seed and the versions that decide the weights."""
     code = [*HERE.glob("*.py"), *HERE.glob("*.jinja"), HERE.parent / "mxfp4_codec.py"]
     parts = {
         "code": {path.name: tree_digest(path) for path in code},
+        "task": task,
         "problems": tree_digest(data),
         "seed": seed,
         "versions": [importlib.metadata.version(name) for name in ("torch", "transformers")],

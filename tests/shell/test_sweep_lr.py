@@ -22,6 +22,7 @@ GRPO_ARGS=(--remote_rm_url r)
 begin_run "$@"
 rate=${OPTION[actor_learning_rate]}
 [[ $DRY_RUN != 1 ]] || exit 0
+[[ $PREFLIGHT != only ]] || { [[ ! -f $ROOT/refused_$rate ]]; exit; }
 echo "$rate" >>"$ROOT/tried"
 [[ ! -f $ROOT/broken_$rate ]] || exit 3
 cp -r "$ROOT/results/$rate/." "$RUN_DIR"
@@ -98,6 +99,18 @@ def test_a_failed_run_is_named_the_others_go_on_and_it_alone_is_run_again(checko
     assert done.returncode == 0 and tried(checkout)[3:] == ["1e-05"], done.stderr
     (former,) = (checkout / "sweep/failed").iterdir()
     assert former.name.endswith("_lr_1e-5") and "Without" not in (checkout / "sweep/verdicts.md").read_text()
+
+
+def test_preflight_only_checks_every_run_and_hinders_no_sweep(checkout):
+    for _ in range(2):  # the directories of a check are taken again
+        done = sweep(checkout, PREFLIGHT="only")
+        assert done.returncode == 0 and "nothing is trained" in done.stdout, done.stderr
+    (checkout / "refused_1e-05").touch()
+    done = sweep(checkout, PREFLIGHT="only")
+    assert done.returncode == 1 and "1 of 3 runs cannot start\n  found:  learning rate 1e-5\n" in done.stderr
+    assert not (checkout / "tried").exists()
+    assert sweep(checkout).returncode == 0 and len(tried(checkout)) == 3
+    assert not (checkout / "sweep/failed").exists()
 
 
 def test_a_directory_of_another_sweep_is_refused(checkout):

@@ -2,10 +2,15 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from listeners import beyond_loopback, listening
+from ports import free_port
+
+from rft.runs.gpu_processes import command_of
+from rft.runs.memory import marked_processes
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.stack
@@ -101,3 +106,39 @@ def test_a_ray_that_cannot_start_says_why(tmp_path):
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 1 and "went on" not in out
     assert "Ray did not start" in out and "ray_client_server_port" in out
+
+
+SERVERS = """
+import sys
+from pathlib import Path
+import ray
+from rft.runs.code_server import wait
+from rft.runs.code_server_nodes import loopback, start
+ray.init(logging_level="ERROR")
+url, logs = sys.argv[1], Path(sys.argv[2])
+print(len(start(url, logs, loopback())), flush=True)
+((server, host, isolation),) = start(url, logs, "another machine")
+print(host, isolation == wait(url, 1)["isolation"], flush=True)
+"""
+
+
+def test_another_node_of_a_cluster_has_a_code_server_which_ends_with_the_driver(tmp_path):
+    """Seen from another machine this node is one to serve; seen from here none is left."""
+    launcher = start(tmp_path, "run", HOLD)
+    try:
+        address, ray_dir, _ = cluster(launcher)
+        environment = os.environ | {"RAY_ADDRESS": address, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        python = ROOT / ".venv/bin/python"
+        command = [python, "-c", SERVERS, f"http://127.0.0.1:{free_port()}", str(tmp_path / "logs")]
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.stdout.splitlines()[0] == "0", done.stderr
+        assert done.stdout.split()[1:] == [os.uname().nodename, "True"], done.stderr
+        assert "serves at " in (tmp_path / "logs" / f"code_server_{os.uname().nodename}.log").read_text()
+        deadline = time.monotonic() + 60  # a hang
+        while any("rft.code_server" in command_of(pid) for pid in marked_processes(str(tmp_path / "run"))):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        launcher.terminate()
+        launcher.wait(timeout=300)
+    assert not processes_of(ray_dir)

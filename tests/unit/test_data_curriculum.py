@@ -279,7 +279,7 @@ def test_the_cache_key_is_of_what_decides_a_sample(tmp_path, monkeypatch):
     model = str(tmp_path)
     key = pass_rates.run_key(model, SAMPLING)
     assert pass_rates.run_key(model, SAMPLING._replace(n=9, max_prompt_tokens=9)) == key
-    for changed in ({"temperature": 0.5}, {"top_p": 0.5}, {"max_tokens": 9}, {"seed": 1}):
+    for changed in ({"temperature": 0.5}, {"top_p": 0.5}, {"max_tokens": 9}, {"seed": 1}, {"effort": "low"}):
         assert pass_rates.run_key(model, SAMPLING._replace(**changed)) != key
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: True)
@@ -304,3 +304,16 @@ def test_labels_and_prompts_are_part_of_the_key():
 def test_greedy_samples_are_refused_above_one(tmp_path):
     with pytest.raises(ValueError, match="samples are all the same"):
         estimate("m", tmp_path / "x", SAMPLING._replace(temperature=0.0), tmp_path / "c", tmp_path / "o")
+
+
+def test_copies_of_a_code_task_have_the_same_tests(tmp_path):
+    def part(name: str, **label: object) -> Part:
+        text = json.dumps({"kind": "mbpp", "tests": ["assert f(1)"]} | label)
+        row = problem_row("Write f.", text, f"{name}/1", name)
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+        return Part(tmp_path / name, 1)
+
+    first, same, other = part("a"), part("b", setup="", entry_point=None), part("c", tests=["assert f(2)"])
+    make_curriculum([first, same], None, (0, 1), "file", 1, 0, tmp_path / "out.jsonl")
+    with pytest.raises(ValueError, match="found one problem with label"):
+        make_curriculum([first, other], None, (0, 1), "file", None, 0, tmp_path / "none.jsonl")

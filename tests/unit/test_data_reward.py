@@ -26,8 +26,8 @@ def problems(tmp_path) -> Path:
 
 def test_the_exact_match_is_tried_on_the_first_problems(problems):
     found = try_reward(ROOT / "rewards" / "reward_func_em.py", problems)
-    assert [(right, none) for _, right, none in found] == [(1.0, 0.0)] * 4
-    assert found[3][0].endswith("p.jsonl, line 4, label '4'")
+    assert [(trial.right, trial.none) for trial in found] == [(1.0, 0.0)] * 4
+    assert found[3].where.endswith("p.jsonl, line 4, label '4'")
 
 
 @pytest.mark.parametrize(

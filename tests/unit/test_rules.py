@@ -139,6 +139,8 @@ CASES = [
     ("rounding", steps(8, sync_kept_share=0.2, sync_output_kept_share=0.98), "ok"),
     ("format", steps(6, has_boxed=0.4), "bad"),
     ("format", steps(6, has_boxed=0.8), "warn"),
+    ("format", steps(6, has_program=0.4), "bad"),
+    ("format", steps(6, has_program=0.8), "warn"),
     ("format", steps(8, has_boxed=late(0.7, 0.95, 6)), "bad"),
     ("truncation", steps(3, truncated=0.81), "bad"),
     ("truncation", steps(3, truncated=0.6), "warn"),

@@ -104,6 +104,23 @@ def test_a_sample_is_shown_with_its_numbers_and_what_was_searched_for(run, capsy
     assert found.err == "there are more than these 1; --limit 0 shows all\n"
 
 
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ({"tests": ["assert f(1) == 2", "assert f(2) == 3"], "entry_point": "f"}, "label mbpp, 2 tests of f"),
+        ({"tests": ["assert f(1) == 2", "assert f(2) == 3"]}, "label mbpp, 2 tests"),
+        ({"tests": []}, "label tests that cannot be read"),
+    ],
+)
+def test_a_program_is_shown_by_its_tests(run, capsys, label, words):
+    row = line(3, 0, 1) | {"label": json.dumps({"kind": "mbpp"} | label), "extracted_answer": "def f(x): return 2"}
+    file = run / "samples" / "eval_samples_step3.jsonl"
+    file.write_text(json.dumps(row | {"extraction": "block", "test_causes": "passed failed"}) + "\n")
+    assert cli.main([str(file), "--step", "3"]) == 0
+    head = f"step 3, group 1, sample 1: wrong, reward 0, answer block: passed failed, {words}, 3,001 tokens"
+    assert capsys.readouterr().out.splitlines()[0] == head
+
+
 def test_a_long_response_loses_its_middle_unless_asked(run, capsys):
     file = run / "samples" / "eval_samples_step3.jsonl"
     file.write_text(json.dumps(line(3, 0, 0) | {"response": "a" * 5000 + "MIDDLE" + "b" * 5000}) + "\n")

@@ -54,6 +54,11 @@ def test_without_correctness_the_reward_decides():
     assert "high_reward_but_wrong" not in found
 
 
+def test_a_reward_for_a_part_of_the_tests_is_no_wrong_answer():
+    parts = [sample(0.75, correctness=0.0, pass_rate=0.75), sample(1.0, correctness=0.0, pass_rate=0.25)]
+    assert sample_metrics(parts, 2)["high_reward_but_wrong"] == 0.5
+
+
 def test_token_statistics():
     found = token_metrics(
         {
@@ -148,6 +153,26 @@ def test_samples_are_written_whole(tmp_path, monkeypatch):
     before = file.path.read_bytes()
     write_samples(keeping(), 3, [sample(1.0, parse_method=2.0, bad=math.nan), sample(0.0)], TOKENIZER)
     assert file.path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("label", "answer", "method"),
+    [
+        ('{"kind": "mbpp", "tests": ["assert f(1) == 7"], "entry_point": "f"}', "def f(x): return 7", "block"),
+        ('{"kind": "mbpp", "tests": []}', "def g(x): return 8", "block"),  # unsound: no function is known
+    ],
+)
+def test_a_sample_of_a_code_task_holds_its_program_and_no_grade_as_mathematics(
+    tmp_path, monkeypatch, label, answer, method
+):
+    monkeypatch.setenv("SAMPLES_LOG_DIR", str(tmp_path))
+    text = "```python\ndef f(x): return 7\n```\nor\n```python\ndef g(x): return 8\n```"
+    tokenizer = types.SimpleNamespace(decode=lambda tokens, skip_special_tokens: text)
+    code = sample(0.0, correctness=0.0)
+    code.labels = [label]
+    write_samples(keeping(), 1, [code], tokenizer)
+    (row,) = read_samples(sample_files(tmp_path)[0].path)
+    assert (row["extracted_answer"], row["extraction"], row["reward"]) == (answer, method, 0.0)
 
 
 @pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4]), (0, [])])

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import AutoTokenizer
 
 from rft import mxfp4_codec
-from rft.tiny import supervised, warmstart
+from rft.tiny import programs, supervised, warmstart
 from rft.tiny.checkpoint import EXPERT_WEIGHTS, build_model
 from rft.tiny.task import STYLES, make_splits, operands, write_splits
 from rft.tiny.tokenizer import build_tokenizer
@@ -30,9 +31,9 @@ def three_steps(monkeypatch):
     """Training cut to three steps, and a list that counts how often it ran."""
     runs, train = [], supervised.train
 
-    def short(problems, seed):
+    def short(problems, seed, task):
         runs.append(seed)
-        return train(problems, seed, steps=3)
+        return train(problems, seed, steps=3, task=task)
 
     monkeypatch.setattr(supervised, "train", short)
     return runs
@@ -111,8 +112,17 @@ def test_cache_is_hit_until_something_that_matters_changes(data, tmp_path, three
     assert len(list(cache.iterdir())) == 3  # nothing partial is left
 
 
+def test_a_task_has_its_own_checkpoint_and_tokenizer(tmp_path, three_steps):
+    write_splits({"warm": programs.make_splits(0, {"warm": 48})["warm"]}, tmp_path)
+    place = warmstart.warm_started(tmp_path / "warm.jsonl", 0, tmp_path / "cache", "code")
+    tokens = AutoTokenizer.from_pretrained(place).tokenize("    return x")
+    assert len(tokens) == 5 and three_steps == [0]  # not letter by letter
+    with pytest.raises(ValueError, match="exactly one sum"):
+        warmstart.warm_started(tmp_path / "warm.jsonl", 0, tmp_path / "cache")
+
+
 def test_a_failed_training_leaves_no_cache_entry(data, tmp_path, monkeypatch):
-    def broken(problems, seed):
+    def broken(problems, seed, task):
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(supervised, "train", broken)

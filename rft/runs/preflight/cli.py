@@ -18,7 +18,18 @@ from pathlib import Path
 from rft.options import command
 from rft.record.environment import set_environment
 from rft.record.files import replace_json
-from rft.runs.preflight import batches, data, disk, harmony, learning_rate, machine, memory, model, software
+from rft.runs.preflight import (
+    batches,
+    data,
+    disk,
+    harmony,
+    learning_rate,
+    machine,
+    memory,
+    model,
+    programs,
+    software,
+)
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import NO_GO, Line, read_config
 
@@ -73,6 +84,7 @@ def check_all(args: argparse.Namespace, run_dir: Path, also_evaluated: str = "")
     prompts = data.read_prompts(args, also_evaluated)
     yield from prompts.lines
     yield from model.check_reward(args)
+    yield from programs.check_programs(args, also_evaluated)
     sizes = batches.check_sizes(args)
     yield from sizes
     if not sizes:

@@ -26,7 +26,7 @@ class Decontamination(BaseModel):
 
 
 class Manifest(BaseModel):
-    """As far as it is read: of `rft.data.prepare` with `decontamination`, of `rft.data.curriculum` with `parts`."""
+    """As far as it is read: of training files with `decontamination`, of `rft.data.curriculum` with `parts`."""
 
     files: dict[str, Entry]
     decontamination: Decontamination | None = None
@@ -80,7 +80,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def find_manifest(path: Path) -> Path | None:
-    """The manifest that names this file: a curriculum's (`rft.data.curriculum`) or `rft.data.prepare`'s."""
+    """The manifest that names this file: its own (`rft.data.curriculum`, `rft.data.code`), or `rft.data.prepare`'s."""
     for candidate in (path.with_name(f"{path.name}.manifest.json"), path.with_name(MANIFEST)):
         if candidate.is_file() and path.name in read_manifest(candidate).files:
             return candidate
@@ -101,10 +101,14 @@ def clean_against(document: Manifest, folder: Path) -> dict[str, str]:
     """Names by sha256 of the evaluation sets that a file, or all parts of a curriculum in `folder`, is clear of."""
     if document.decontamination is not None:
         return {entry.sha256: entry.name for entry in document.decontamination.eval_sets}
-    prepared = folder / MANIFEST
-    if not document.parts or not prepared.is_file():
-        return {}
-    source = read_manifest(prepared)
-    known = {entry.sha256 for entry in source.files.values()}
-    complete = source.parts is None and all(part.sha256 in known for part in document.parts)
-    return clean_against(source, folder) if complete else {}
+    parts = [clean_part(part, folder) for part in document.parts or ()]
+    return {digest: name for digest, name in parts[0].items() if all(digest in part for part in parts)} if parts else {}
+
+
+def clean_part(part: Entry, folder: Path) -> dict[str, str]:
+    """The same of a file that a curriculum takes problems from, by the manifest in `folder` that has its content."""
+    for manifest in (folder / f"{part.name}.manifest.json", folder / MANIFEST):
+        source = read_manifest(manifest) if manifest.is_file() else None
+        if source and source.parts is None and part.sha256 in {entry.sha256 for entry in source.files.values()}:
+            return clean_against(source, folder)
+    return {}

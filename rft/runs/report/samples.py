@@ -1,5 +1,6 @@
 """Which samples of a run go into its report: complete groups, spread over the run, within a budget of characters."""
 
+from rft.code.labels import is_code_label, parse
 from rft.evals.page import shorten
 from rft.record.samples import EVALUATION, TRAINING, sample_files
 from rft.runs.report.data import Run, count, number, read_lines
@@ -55,11 +56,29 @@ def sample(row: dict) -> dict:
         "reward": number(row.get("reward")),
         "right": "unknown" if correctness is None else "yes" if correctness >= 0.5 else "no",
         "response": shorten(str(row.get("response", "")), TEXT),
-        "label": row.get("label"),
-        "answer": row.get("extracted_answer"),
+        "label": label_words(row.get("label")),
+        "answer": answer_words(row),
         "tokens": number(row.get("response_tokens")),
         "cut": (number(row.get("truncated")) or 0) > 0,
     }
+
+
+def label_words(label: object) -> object:
+    """The label; of a code task its kind and how many tests it has."""
+    if not is_code_label(label):
+        return label
+    try:
+        tests = parse(label)
+    except ValueError:
+        return "tests that cannot be read"
+    return f"{tests.kind}, {len(tests.tests)} tests" + (f" of {tests.entry_point}" if tests.entry_point else "")
+
+
+def answer_words(row: dict) -> object:
+    """The answer; of a code task how its program was found and what each test said, for the response shows it."""
+    if not is_code_label(row.get("label")):
+        return row.get("extracted_answer")
+    return ": ".join(filter(None, (str(row.get("extraction")), str(row.get("test_causes") or ""))))
 
 
 def within_budget(groups: list[dict], budget: int) -> list[dict]:

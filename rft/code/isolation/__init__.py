@@ -1,0 +1,1 @@
+"""What keeps a program from the rest of the machine."""

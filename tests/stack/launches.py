@@ -1,0 +1,85 @@
+"""Launches in the background: wait for a moment, kill one of their processes, see how they end."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from direct import Training
+
+from rft.runs.memory import marked_processes
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINING = "ray::PolicyModelActor.fit"  # Ray's workers show in their title what they do
+
+
+def stop_of(run_dir: Path) -> dict:
+    return json.loads((run_dir / "run.json").read_text())["stopped"]
+
+
+def background(command: list[str], output: Path, **variables: str) -> subprocess.Popen:
+    of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "DRY_RUN", "RUN_DIR")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)} | variables
+    with output.open("wb") as out:
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
+
+
+def end(launcher: subprocess.Popen) -> None:
+    if launcher.poll() is None:
+        launcher.terminate()  # it stops what it started; a SIGKILL would leave it
+        launcher.wait(timeout=120)
+
+
+def fell(
+    run_dir: Path,
+    process: subprocess.Popen | Training,
+    output: Path,
+    *victims: str,
+    after: str = ".",
+    by: signal.Signals = signal.SIGKILL,
+) -> tuple[list[int], str]:
+    """Kill one process of each title while the policy trains, once the file `after` is there, and see how the run ends.
+
+    Returns:
+        The ids of the killed processes, and the last 15 lines of the training's log.
+    """
+    pids = wait_for(run_dir, process, output, TRAINING, *victims, after=after)[1:]
+    for pid in pids:
+        os.kill(pid, by)
+    begin = time.monotonic()
+    code = process.wait(timeout=300)
+    seconds = time.monotonic() - begin
+    print(f"{', '.join(victims)}: {seconds:.1f} s from the kill to the exit")
+    assert code == 1
+    assert marked_processes(str(run_dir)) == []
+    log = run_dir / "train.log"
+    return pids, tail((log if log.exists() else output).read_text())
+
+
+def wait_for(
+    run_dir: Path, process: subprocess.Popen | Training, output: Path, *prefixes: str, after: str = "."
+) -> list[int]:
+    """For each title the last process of the run that bears it, once all are there, and the file `after`."""
+    deadline = time.monotonic() + 1500
+    while not ((run_dir / after).exists() and (pids := processes(run_dir, prefixes))):
+        assert process.poll() is None and time.monotonic() < deadline, output.read_text()[-4000:]
+        time.sleep(0.05)
+    return pids
+
+
+def processes(run_dir: Path, prefixes: tuple[str, ...]) -> list[int]:
+    """For each title the last process of the run that bears it; none if one is missing."""
+    titles = {}
+    for pid in sorted(marked_processes(str(run_dir))):
+        try:
+            titles[pid] = Path(f"/proc/{pid}/cmdline").read_text()
+        except OSError:  # it ended meanwhile
+            continue
+    found = [[pid for pid, title in titles.items() if title.startswith(prefix)] for prefix in prefixes]
+    return [pids[-1] for pids in found] if all(found) else []
+
+
+def tail(text: str) -> str:
+    return "\n".join(text.splitlines()[-15:])

