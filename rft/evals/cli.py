@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rft.code_server.client import CodeServerError
 from rft.evals import refusals
 from rft.evals.scores import MODES
 from rft.options import remote_code
@@ -18,12 +19,40 @@ if TYPE_CHECKING:
     from rft.evals.models import Model
 
 
+TASKS = {"mbpp": "code/mbpp_test.jsonl", "humaneval": "code/humaneval.jsonl"}  # in DATA_ROOT
+
+
 def named_path(text: str) -> tuple[str, Path]:
     """NAME=PATH of an option. Raises argparse's error for anything else."""
     name, separator, path = text.partition("=")
     if not separator or not name or not path:
         raise argparse.ArgumentTypeError(f"found {text!r}, wanted NAME=PATH")
     return name, Path(path)
+
+
+def add_dataset_options(parser: argparse.ArgumentParser) -> None:
+    """--dataset and --task, of which one is needed; `datasets` reads them."""
+    parser.add_argument("--dataset", action="append", default=[], type=Path, metavar="FILE.jsonl")
+    parser.add_argument(
+        "--task", action="append", default=[], choices=list(TASKS),
+        help="a code task of data/prepare_code_data.py, in DATA_ROOT/code (default .cache/rft/data/code)",
+    )  # fmt: skip
+
+
+def datasets(args: argparse.Namespace) -> list[Path]:
+    """The files that `add_dataset_options` names. Raises ValueError for none, or a task whose file is not made."""
+    if not args.dataset and not args.task:
+        raise ValueError(
+            "found neither --dataset nor --task; wanted problems; e.g. --dataset heldout.jsonl, --task mbpp"
+        )
+    root = Path(os.environ.get("DATA_ROOT") or ".cache/rft/data")
+    for task in args.task:
+        if not (root / TASKS[task]).is_file():
+            raise ValueError(
+                f"--task {task}: found no file {root / TASKS[task]}; wanted the task's problems; make them with: "
+                f".venv/bin/python data/prepare_code_data.py --out {root}"
+            )
+    return args.dataset + [root / TASKS[task] for task in args.task]
 
 
 def add_sampling_options(parser: argparse.ArgumentParser, mode: str = "greedy_pass@1") -> None:
@@ -116,7 +145,7 @@ def guarded(name: str, run: Callable[[argparse.Namespace], int], args: argparse.
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         kept = "; free space and run the same command again: finished samples are kept in --cache" if full else ""
         print(f"{name}: {error}{kept}", file=sys.stderr)
-    except ValueError as error:
+    except (ValueError, CodeServerError) as error:
         print(f"{name}: {error}", file=sys.stderr)
     return 2
 

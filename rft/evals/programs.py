@@ -1,44 +1,74 @@
 """Verdicts on responses to problems whose labels are tests of programs, from the code server."""
 
 import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from rft.code.labels import is_code_label
 from rft.code_server.client import Client
-from rft.code_server.grade import Grade, grade
+from rft.code_server.grade import Grade, grade, require_isolation
+from rft.code_server.own import code_server
 
 AT_ONCE = 64  # requests that wait at the server
 
 
-def judged(records: list[dict], prompts: dict[str, str]) -> list[dict]:
-    """The records, those with a code label with the verdict of its tests instead of the mathematical grader's.
+@contextmanager
+def judge_of(problems: Iterable[dict]) -> Iterator[str | None]:
+    """The address of the code server that judges these problems, None where no label has tests.
+
+    One that gives no verdicts is noticed here, before anything is sampled.
+
+    Raises:
+        CodeServerError: it cannot be started, does not answer, or isolates nothing.
+    """
+    if not any(is_code_label(problem["label"]) for problem in problems):
+        yield None
+        return
+    with code_server() as url:
+        require_isolation(asyncio.run(_isolation(url)), url)
+        yield url
+
+
+def judged(records: list[dict], prompts: dict[str, str], url: str | None) -> list[dict]:
+    """The records, those with a code label with the verdict of its tests.
+
+    Added to these: `answer` (the program, or None), `correct` (every test passed), `pass_rate`, `causes` (one a test),
+    `isolation`, `label_valid`.
 
     Args:
         records: see `rft.evals.scores.record`.
         prompts: text of each prompt, by its digest.
+        url: of the server, `judge_of`.
 
     Raises:
-        CodeServerError: the server at CODE_SERVER_URL gives no verdict.
+        CodeServerError: the server gives no verdict.
     """
     asked = [number for number, record in enumerate(records) if is_code_label(record["label"])]
-    grades = asyncio.run(_grade_all([(records[n], prompts[records[n]["prompt"]]) for n in asked])) if asked else []
+    pairs = [(records[number], prompts[records[number]["prompt"]]) for number in asked]
     found = list(records)
-    for number, verdict in zip(asked, grades, strict=True):
+    for number, verdict in zip(asked, asyncio.run(_grade_all(url, pairs)) if asked else [], strict=True):
         found[number] = records[number] | {
             "answer": verdict.program,
             "correct": verdict.correct,
-            "correct_lenient": verdict.correct,
-            "has_boxed": False,
+            "pass_rate": verdict.pass_rate,
+            "causes": verdict.answer.causes if verdict.answer else [],
+            "isolation": verdict.answer.isolation if verdict.answer else None,
             "label_valid": verdict.label_valid,
         }
     return found
 
 
-async def _grade_all(pairs: list[tuple[dict, str]]) -> list[Grade]:
+async def _isolation(url: str) -> str:
+    async with Client(url) as client:
+        return (await client.health())["isolation"]
+
+
+async def _grade_all(url: str, pairs: list[tuple[dict, str]]) -> list[Grade]:
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(record: dict, prompt: str) -> Grade:
         async with room:
             return await grade(client, record["response"], prompt, record["label"])
 
-    async with Client() as client:
+    async with Client(url) as client:
         return await asyncio.gather(*(one(record, prompt) for record, prompt in pairs))

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from rft.code.labels import is_code_label
 from rft.evals.scores import graded, summarize
 from rft.problems import read_problems
 from rft.record.digest import tree_digest
@@ -106,6 +107,11 @@ def regrade(results: list[dict], grader: str) -> list[dict]:
             raise ValueError(
                 f"{result['model']} on {result['dataset']}: found records without channel and index, which "
                 "grading needs; evaluate it again with eval/eval_posthoc.py"
+            )
+        if any(is_code_label(record["label"]) for record in result["records"]):
+            raise ValueError(
+                f"{result['model']} on {result['dataset']}: found tests of programs as labels; wanted mathematics; run "
+                "eval/eval_posthoc.py again with the same --cache: it draws nothing and judges every program"
             )
         records = [graded(record) for record in result["records"]]
         for before, after in zip(result["records"], records, strict=True):

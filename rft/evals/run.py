@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from rft import overlay
+from rft.code.labels import is_code_label
 from rft.evals import cache, sampling
 from rft.evals.compare import add_comparisons
 from rft.evals.models import Model, adapter_digest, adapter_room, content
-from rft.evals.programs import judged
+from rft.evals.programs import judge_of, judged
 from rft.evals.prompts import Prompt, load_tokenizer, render, require_short
 from rft.evals.scores import MODES, record, summarize
 from rft.hooks.cpu_linear import SWITCH
@@ -101,10 +102,12 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
 
     Before an engine starts: mode, problem files, lengths of prompts and cache files are checked (the models in
     `rft.evals.models.checked`). With the engine: each adapter's probe, kernels of cached samples. After sampling:
-    whether any label can be graded. An engine starts only for samples that the cache lacks.
+    whether any label can be graded. An engine starts only for samples that the cache lacks. Where labels are tests of
+    programs, a code server judges: that at CODE_SERVER_URL, else one that is started before the engine and ends here.
 
     Raises:
         ValueError: bad input, or a probe that failed; no result then. What was drawn so far is in the cache.
+        CodeServerError: the code server gives no verdicts; likewise.
         OSError: the disk is full.
     """
     samples, temperature = settings.drawn()
@@ -129,41 +132,42 @@ def evaluate(models: list[Model], datasets: list[Path], settings: Settings) -> l
             header, found = cache.read_samples(file) if file else (None, {})
             shared[name] = {"stream": stream, "file": file, "header": header or {}, "samples": found}
         streams[model, repeat] = shared[name]
-    _draw_missing(streams, prompts, samples, settings, rooms)
     results = []
-    for model, repeat in runs:
-        state = streams[model, repeat]
-        for path, asked in problems.items():
-            rendered = prompts[model.base, path]
-            records = [
-                record(problem, state["samples"][prompt.digest, index], prompt.channel)
-                for problem, prompt in zip(asked, rendered, strict=True)
-                for index in range(samples)
-            ]
-            records = judged(records, {prompt.digest: prompt.text for prompt in rendered})
-            results.append(
-                {
-                    "model": model.name + AGAIN * repeat,
-                    "kind": model.kind,
-                    "dataset": path.name,
-                    "mode": settings.mode,
-                    "temperature": temperature,
-                    "top_p": settings.top_p,
-                    "seed": settings.seed + repeat,
-                    "max_tokens": settings.max_tokens,
-                    "reasoning_effort": settings.reasoning_effort or "the template's own",
-                    "system_prompt": settings.system_prompt,
-                    "template": templates[model.base],
-                    "first_prompt": rendered[0].text,
-                    "served": state["header"].get("served"),
-                    "weights": {key: state["stream"][key] for key in ("base", "adapter")},
-                    "problems": tree_digest(path),
-                    "grader": grader_digest(),
-                    "tree_id": tree_ids,
-                    **summarize(records, settings.mode),
-                    "records": records,
-                }
-            )
+    with judge_of(problem for asked in problems.values() for problem in asked) as url:
+        _draw_missing(streams, prompts, samples, settings, rooms)
+        for model, repeat in runs:
+            state = streams[model, repeat]
+            for path, asked in problems.items():
+                rendered = prompts[model.base, path]
+                records = [
+                    record(problem, state["samples"][prompt.digest, index], prompt.channel)
+                    for problem, prompt in zip(asked, rendered, strict=True)
+                    for index in range(samples)
+                ]
+                records = judged(records, {prompt.digest: prompt.text for prompt in rendered}, url)
+                results.append(
+                    {
+                        "model": model.name + AGAIN * repeat,
+                        "kind": model.kind,
+                        "dataset": path.name,
+                        "mode": settings.mode,
+                        "temperature": temperature,
+                        "top_p": settings.top_p,
+                        "seed": settings.seed + repeat,
+                        "max_tokens": settings.max_tokens,
+                        "reasoning_effort": settings.reasoning_effort or "the template's own",
+                        "system_prompt": settings.system_prompt,
+                        "template": templates[model.base],
+                        "first_prompt": rendered[0].text,
+                        "served": state["header"].get("served"),
+                        "weights": {key: state["stream"][key] for key in ("base", "adapter")},
+                        "problems": tree_digest(path),
+                        "grader": grader_digest(asked),
+                        "tree_id": tree_ids,
+                        **summarize(records, settings.mode),
+                        "records": records,
+                    }
+                )
     return add_comparisons(results, settings.seed)
 
 
@@ -198,9 +202,11 @@ def kernel_variables() -> dict[str, str]:
     }
 
 
-def grader_digest() -> str:
-    """Which grader gave the verdicts: a digest of its sources."""
-    sources = sorted((RFT / "grading").glob("*.py"))
+def grader_digest(problems: list[dict] = ()) -> str:
+    """Which grader gives these problems their verdicts: a digest of its sources."""
+    tested = any(is_code_label(problem["label"]) for problem in problems)
+    folders = ("grading", "code", "code/inside", "code_server") if tested else ("grading",)
+    sources = sorted(source for folder in folders for source in (RFT / folder).glob("*.py"))
     return hashlib.sha256("".join(map(tree_digest, sources)).encode()).hexdigest()[:16]
 
 

@@ -15,6 +15,8 @@ MODES = {
 def record(problem: dict, sample: dict, channel: str | None) -> dict:
     """One sample of a problem, graded; `channel` is the Harmony channel that the prompt left open (`rft.grading`).
 
+    A program is not graded here: `rft.evals.programs.judged` asks the code server.
+
     Args:
         problem: with `id` and `label`.
         sample: `prompt` (digest), `index`, `response` (special tokens kept), `tokens`, `finish` (vLLM's reason).
@@ -27,9 +29,9 @@ def record(problem: dict, sample: dict, channel: str | None) -> dict:
 def graded(record: dict) -> dict:
     """A record with the verdict of the grader of today; needs `response`, `label` and `channel`.
 
-    One of a program keeps the code server's verdict, which only `rft.evals.programs` gives.
+    One whose label has tests of a program stays as it is.
     """
-    if is_code_label(record["label"]) and "correct" in record:
+    if is_code_label(record["label"]):
         return record
     verdict = grade(record["response"], record["label"], record["channel"])
     return record | {
@@ -55,8 +57,10 @@ def summarize(records: list[dict], mode: str) -> dict:
 
     Returns:
         The mode's own value under its name with `interval95`; `n` problems; `metrics`, by name, each `value` and
-        `interval95`; shares over samples: `truncated`, `has_boxed`, `no_answer`, `lenient` (accuracy of the lenient
-        profile), `mean_tokens`, `tokens` quantiles; `ungradable`, problems left out because of their label.
+        `interval95`; shares over samples: `truncated`, `no_answer`, `has_boxed` and `lenient` (accuracy of the lenient
+        profile), or of programs `causes`, the share of samples with a test that ended so; `mean_tokens`, `tokens`
+        quantiles; `ungradable`, problems left out because of their label. Programs have the mean share of passed tests
+        among their metrics, and no majority: two right ones are rarely the same text.
 
     Raises:
         ValueError: no problem has a label that can be graded.
@@ -68,8 +72,12 @@ def summarize(records: list[dict], mode: str) -> dict:
     counts = [sum(r["correct"] for r in group) for group in groups]
     passed = [pass_at_k(len(group), c, k) for group, c in zip(groups, counts, strict=True)]
     metrics = {mode: _metric(passed)}
+    programs = any("pass_rate" in record for record in groups[0])
+    if programs:
+        metrics[f"{family}_tests_passed"] = _metric([sum(r["pass_rate"] for r in group) / samples for group in groups])
     if samples > 1:
         metrics[share_of_correct(mode, samples)] = _metric([c / samples for c in counts])
+    if samples > 1 and not programs:
         metrics[f"{family}_maj@{samples}"] = _metric([majority_at_n(votes(group)) for group in groups])
     if mode.startswith("nondet_proxy"):
         same = [float(len({r["response"] for r in group}) == 1) for group in groups]
@@ -83,8 +91,11 @@ def summarize(records: list[dict], mode: str) -> dict:
         "metrics": metrics,
         "ungradable": len({r["id"] for r in records}) - len(groups),
         "truncated": _share(kept, "truncated"),
-        "has_boxed": _share(kept, "has_boxed"),
-        "lenient": _share(kept, "correct_lenient"),
+        **(
+            {"causes": causes(kept)}
+            if programs
+            else {"has_boxed": _share(kept, "has_boxed"), "lenient": _share(kept, "correct_lenient")}
+        ),
         "no_answer": sum(r.get("answer") is None for r in kept) / len(kept),
         "mean_tokens": sum(r["tokens"] for r in kept) / len(kept),
         "tokens": quantiles([r["tokens"] for r in kept]),
@@ -105,6 +116,12 @@ def votes(group: list[dict]) -> list[tuple[str | None, bool]]:
             candidates[answer] = next((other for other in earlier if equal(answer, other)), answer)
         cast.append((candidates.get(answer), one["correct"]))
     return cast
+
+
+def causes(records: list[dict]) -> dict[str, float]:
+    """The share of samples with a test that ended for a cause, by cause, other than that it passed."""
+    met = [set(record["causes"]) - {"passed"} for record in records]
+    return {cause: sum(cause in one for one in met) / len(met) for cause in sorted(set().union(*met))}
 
 
 def share_of_correct(mode: str, samples: int) -> str:
