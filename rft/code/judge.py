@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rft.code import match, values
-from rft.code.sandbox import Pool, SandboxError
+from rft.code.sandbox import Pool, SandboxError, Stuck
 from rft.code.script import run_script
 from rft.code.solution import NOTHING, Failed, Solution, cause_of, started, text, wall_seconds
 
 JUDGE_SECONDS = 10.0  # CPU seconds of the judge itself a test, beyond those that the program has
 LARGE = 1 << 16  # bytes of a value
-MAX_STARTS = (
-    9  # solution sandboxes for one list of tests: the first, and a fresh one after each of 8 that a test has ended
-)
+MAX_ENDED = 9  # tests of one list that may end their sandbox, each by up to its whole time
+MAX_ASLEEP = 2  # of them by the wall clock, which is several times that: a program that sleeps holds a slot for nothing
 
 
 @dataclass
@@ -48,6 +47,18 @@ class Verdicts:
         self.notes.append(note[:500].encode("utf-8", "replace").decode())
 
 
+class _Patience:
+    """Whether the remaining tests are still run after one that ended its sandbox."""
+
+    def __init__(self):
+        self.ended = self.asleep = 0
+
+    def is_over(self, failed: Failed) -> bool:
+        self.ended += 1
+        self.asleep += isinstance(failed.__cause__, Stuck)
+        return failed.at_import or self.ended >= MAX_ENDED or self.asleep >= MAX_ASLEEP
+
+
 async def verify(
     pool: Pool,
     program: str,
@@ -64,12 +75,12 @@ async def verify(
     entry point. Other names that neither test nor setup nor builtins define are the program's: a helper that compares
     belongs into `setup`, or the program would supply it. A test has `seconds` of the program's CPU time; the import of
     the program counts for the first test of a sandbox. A test that ends the sandbox (by time, memory, exit, a broken
-    frame) leaves a fresh one to the next; after MAX_STARTS of them, or where the import fails, the remaining tests have
-    the same cause.
+    frame) leaves a fresh one to the next; after MAX_ENDED of them, MAX_ASLEEP that slept beyond the wall clock, or one
+    at the import, the remaining tests are not run and have the same cause.
 
     Raises IsolationError, and what starting a sandbox raises: never a verdict.
     """
-    verdicts = Verdicts(pool.level)
+    verdicts, patience = Verdicts(pool.level), _Patience()
     async with AsyncExitStack() as stack:
         solution = Solution(pool, program, seconds)
         stack.push_async_callback(solution.close)
@@ -87,12 +98,17 @@ async def verify(
                 await solution.close()
                 await judge.close()  # who waits for a sandbox holds none, or two could wait for each other
                 cause, note = failed.cause, failed.note
-                if failed.at_import or solution.starts >= MAX_STARTS:
+                if patience.is_over(failed):
                     verdicts.add(cause, solution.used, note)
-                    for _ in tests[len(verdicts.results) :]:
-                        verdicts.add(cause, 0.0, note)
-                    break
+                    return _filled(verdicts, len(tests))
             verdicts.add(cause, solution.used, note)
+    return verdicts
+
+
+def _filled(verdicts: Verdicts, count: int) -> Verdicts:
+    """The last cause for the tests that are not run."""
+    while len(verdicts.results) < count:
+        verdicts.add(verdicts.causes[-1], 0.0, verdicts.notes[-1])
     return verdicts
 
 
@@ -157,7 +173,7 @@ class _Judge:
             await sandbox.close()
 
     async def run(self, solution: Solution, setup: str, test: str, entry_point: str | None) -> tuple[str, str]:
-        """The cause and a note for one test. Raises Failed where the solution's sandbox has ended."""
+        """The cause and a note for one test. Raises Failed where one of the two sandboxes has ended."""
         if self.sandbox is None:
             self.sandbox = await started(self.pool, "judge")
         try:
@@ -175,11 +191,7 @@ class _Judge:
                     return cause, note
                 await self.sandbox.send(values.encode(await _forwarded(solution, rest)))
         except SandboxError as error:  # values of the program can make a test run long or use much memory
-            await self.close()
-            return cause_of(error), f"the judge: {type(error).__name__}: {error}"
-        except BaseException:  # the judge waits for an answer that will not come
-            await self.close()
-            raise
+            raise Failed(cause_of(error), f"the judge: {type(error).__name__}: {error}") from error
 
 
 async def _forwarded(solution: Solution, request: list[Any]) -> tuple[str, bytes, bytes]:
@@ -194,9 +206,9 @@ async def verify_stdio(pool: Pool, program: str, tests: list[dict[str, str]], *,
 
     A test is {"input": text, "output": text}. The program passes if it ends with status 0 (its own `os._exit(0)` too)
     and its standard output has the expected lines, white space at the end of lines and empty lines at the end apart, as
-    contest judges compare.
+    contest judges compare. Tests are left out as in `verify`.
     """
-    verdicts = Verdicts(pool.level)
+    verdicts, patience = Verdicts(pool.level), _Patience()
     for test in tests:
         solution = Solution(pool, program, seconds, module="__main__")
         try:
@@ -210,11 +222,8 @@ async def verify_stdio(pool: Pool, program: str, tests: list[dict[str, str]], *,
                 verdicts.add("passed", solution.used)
         except Failed as failed:
             verdicts.add(failed.cause, solution.used, failed.note)
-            # A program that sleeps in each of 1,000 tests would have its slot for hours.
-            if failed.cause == "compile_error" or verdicts.causes.count("timeout") >= MAX_STARTS:
-                for _ in tests[len(verdicts.results) :]:
-                    verdicts.add(failed.cause, 0.0, failed.note)
-                break
+            if patience.is_over(failed):
+                return _filled(verdicts, len(tests))
         finally:
             await solution.close()
     return verdicts

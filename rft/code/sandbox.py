@@ -127,7 +127,7 @@ class Pool:
         task = asyncio.create_task(self._started(role, level))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
-        task.add_done_callback(asyncio.Task.exception)  # of a warm one that failed nobody may ask
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may ask a warm one
         return task
 
     async def _started(self, role: str, level: str) -> Sandbox:

@@ -64,7 +64,6 @@ class Solution:
     def __init__(self, pool: Pool, program: str, seconds: float, module: str = "solution"):
         self.pool, self.program, self.seconds, self.module = pool, program, seconds, module
         self.sandbox: Sandbox | None = None
-        self.starts = 0
         self.used = 0.0  # CPU seconds of the test that runs
         self._from = self._wall_left = 0.0
 
@@ -74,7 +73,6 @@ class Solution:
         if self.sandbox is not None:
             return self._begin()
         self.sandbox = await started(self.pool, "solution")
-        self.starts += 1
         self._begin()
         try:
             await self._compile()
