@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sandbox_claims import INSIDE, LIMITS, ROLE
 
+from rft.code.isolation import uids
 from rft.code.sandbox import Died, IsolationError, Pool, SandboxError, Stuck, TimedOut, TooLarge
 
 FOLDER = Path(__file__).parent
@@ -145,12 +146,12 @@ def test_cpu_time_is_that_of_all_threads_and_of_no_wait(level):
     async def work(pool):
         asleep = (await ask(pool, "import time\ntime.sleep(0.5)"))[1].cpu_seconds()
         _, one = await ask(pool, f"{burn}burn()")
-        assert one.cpu_seconds() - asleep > 0.15
+        assert one.cpu_seconds() > 0.2
         if not (level == "landlock" and os.geteuid()):  # no threads there
             _, many = await ask(
                 pool, f"{burn}for _ in range(3):\n t = threading.Thread(target=burn); t.start(); t.join()"
             )
-            assert many.cpu_seconds() - asleep > 0.5
+            assert many.cpu_seconds() > 0.6
         return asleep
 
     assert in_pool(level, work) < 0.5
@@ -161,10 +162,10 @@ def test_the_wait_before_the_question_is_not_counted(level):
         sandbox = await pool.acquire(ROLE)
         for _ in range(3):
             await sandbox.send(
-                b"import time\nstart = time.process_time()\nwhile time.process_time() - start < 0.4: pass"
+                b"import time\nstart = time.process_time()\nwhile time.process_time() - start < 0.2: pass"
             )
-            await sandbox.receive(cpu_seconds=0.8, wall_seconds=HANG, max_bytes=99)
-        assert sandbox.cpu_seconds() > 1.1
+            await sandbox.receive(cpu_seconds=0.4, wall_seconds=HANG, max_bytes=99)
+        assert sandbox.cpu_seconds() > 0.55
         await sandbox.close()
 
     in_pool(level, work)
@@ -302,6 +303,19 @@ def test_a_machine_without_namespaces_falls_back_and_says_why():
     run = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=HANG)
     assert run.stdout.startswith("landlock {'namespaces': "), run.stdout + run.stderr
     assert "namespace" in run.stdout.split(": ", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("         0          0 4294967295\n", True),
+        ("0 1000 1\n1 100000 65535\n", True),
+        ("0 1000 1\n", False),
+        ("0 0 1000\n60000 60000 5\n", False),
+    ],
+)
+def test_user_ids_that_a_container_has(text, wanted):
+    assert uids.mapped(uids.FIRST, text) is wanted
 
 
 def test_a_folder_of_another_user_is_not_used(tmp_path, monkeypatch):

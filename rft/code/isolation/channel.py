@@ -72,7 +72,8 @@ class Sandbox:
             IsolationError: it cannot be, here or now
         """
         try:
-            await asyncio.wait_for(asyncio.shield(self._stands), STARTED)
+            async with asyncio.timeout(STARTED):
+                await asyncio.shield(self._stands)
         except TimeoutError:
             raise IsolationError(f"a sandbox of level {self.process.level} took over {STARTED} s to start") from None
 
@@ -111,10 +112,9 @@ class Sandbox:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise Stuck(f"no answer in {wall_seconds:g} s")
-            with suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._news.wait(), min(left, PAUSE if self._ended else max(PAUSE, (cpu_seconds - used) / 2))
-                )
+            with suppress(TimeoutError):  # wait_for of Python 3.11 loses a cancellation that comes with the news
+                async with asyncio.timeout(min(left, PAUSE if self._ended else max(PAUSE, (cpu_seconds - used) / 2))):
+                    await self._news.wait()
 
     @property
     def ended(self) -> bool:

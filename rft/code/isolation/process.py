@@ -46,8 +46,7 @@ class Process:
                 options["pass_fds"] = (info, rules)
             else:
                 # A file without a name, made here: after Landlock no file can be opened for writing.
-                scratch = os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-                theirs.callback(os.close, scratch)
+                scratch = theirs.enter_context(tempfile.TemporaryFile(buffering=0)).fileno()
                 argv = _python(str(staged.root), staged, role, level, limits, scratch)
                 environment = _environment(str(staged.root), "/tmp" if level == "none" else "/nonexistent")
                 options["pass_fds"] = (scratch,)

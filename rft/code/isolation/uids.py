@@ -30,6 +30,11 @@ def take() -> tuple[int, Callable[[], None]]:
     folder = Path(tempfile.gettempdir()) / "rft-uids"
     folder.mkdir(exist_ok=True, mode=0o700)
     ours(folder)
+    if not mapped(FIRST, Path("/proc/self/uid_map").read_text()):
+        raise IsolationError(
+            f"root of this container has no user ids from {FIRST} on (/proc/self/uid_map): start the server as a user "
+            "other than root, or give the container 65536 ids"
+        )
     for uid in range(FIRST, FIRST + COUNT):
         fd = os.open(folder / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -42,6 +47,12 @@ def take() -> tuple[int, Callable[[], None]]:
             continue
         return uid, partial(_released.append, uid)
     raise IsolationError(f"no user id is free from {FIRST} to {FIRST + COUNT - 1}: {folder}")
+
+
+def mapped(uid: int, uid_map: str) -> bool:
+    """Whether a user id exists here; `uid_map` is the text of /proc/self/uid_map (user_namespaces(7))."""
+    ranges = [(int(first), int(count)) for first, _, count in map(str.split, uid_map.splitlines())]
+    return any(first <= uid < first + count for first, count in ranges)
 
 
 def _somebody(uid: int) -> bool:
