@@ -35,6 +35,7 @@ start_code_server() {
     export CODE_SERVER_URL=http://127.0.0.1:$port
     apart "$PYTHON" -m rft.code_server --host 127.0.0.1 --port "$port" >>"$CODE_SERVER_LOG" 2>&1 </dev/null &
     CODE_SERVER_PID=$!
+    disown "$CODE_SERVER_PID" # bash has nothing to say about its end
 }
 
 # wait_for_code_server: until the server answers with its isolation, this run's or the one at CODE_SERVER_URL.
@@ -43,6 +44,10 @@ wait_for_code_server() {
     local options=()
     [[ -z $CODE_SERVER_PID ]] || options=(--pid "$CODE_SERVER_PID" --log "$CODE_SERVER_LOG")
     run "$PYTHON" -m rft.runs.code_server "$CODE_SERVER_URL" "${options[@]}"
+    if [[ -n $CODE_SERVER_PID ]]; then
+        "$PYTHON" -m rft.runs.code_server "$CODE_SERVER_URL" "${options[@]}" --watch "$RUN_DIR" </dev/null &
+        STARTED_PIDS+=("$!")
+    fi
     if [[ -n $CODE_SERVER_PID && -n ${RAY_ADDRESS:-} && -z $RAY_PID ]]; then start_servers_of_nodes; fi
 }
 

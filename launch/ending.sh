@@ -66,7 +66,7 @@ trap on_exit EXIT
 trap 'interrupted SIGHUP 129' HUP
 trap 'interrupted "SIGINT (Ctrl-C)" 130' INT
 trap 'interrupted SIGTERM 143' TERM
-trap 'interrupted "rft.runs.guard, see above" 1' USR1
+trap 'interrupted "its watch, see above" 1' USR1
 [[ ${STALL_LIMIT:=600} =~ ^[0-9]+$ ]] || die "STALL_LIMIT is no number of seconds" "STALL_LIMIT=$STALL_LIMIT" \
     "seconds after which a stopped process ends the run; 0: never" "unset STALL_LIMIT, which means 600"
 export STALL_LIMIT

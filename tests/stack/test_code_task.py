@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launches import background, end, tail
+from launches import background, end, stop_of
 
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
@@ -30,15 +30,9 @@ def test_a_killed_code_server_ends_the_training_which_goes_on_with_another_one(t
     seconds = time.monotonic() - begin
     print(f"code server: {seconds:.1f} s from the kill to the exit")
     said = output.read_text()
-    last = said[said.index("error: ") :]
-    for text in (
-        "RewardError",
-        "no answer from the code server at http://127.0.0.1:",
-        f"(process {pid}) had ended before",
-    ):
-        assert text in said, last[-6000:]
-    assert seconds < 60 and marked_processes(str(run_dir)) == []
-    assert "reward" in tail((run_dir / "train.log").read_text()).lower()
+    assert f"error: the run was ended\n  found:  the code server, process {pid} on " in said, said[-6000:]
+    assert (stop_of(run_dir)["rule"], stop_of(run_dir)["exit_status"]) == ("code_server_died", 1)
+    assert seconds < 60 and marked_processes(str(run_dir)) == []  # the bound of users, not of this machine
     assert not (run_dir / "adapter").exists()
 
     launcher = background(["bash", "launch/resume.sh", str(run_dir)], output)
