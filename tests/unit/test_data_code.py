@@ -253,8 +253,9 @@ def test_what_is_there_is_kept_unless_asked(made, tmp_path, run):
     assert (out / "code" / "mbpp_test.jsonl").read_text() == "mine\n"
     assert run(*words, "--force")[0] == 0
     assert (out / "code" / "mbpp_test.jsonl").read_bytes() == (made / "mbpp_test.jsonl").read_bytes()
-    status, _, error = run(*words, "--sanitized")
-    assert status == 1 and "found " in error and "made with sanitized False, wanted sanitized True" in error
+    status, _, error = run(*words, "--verify")
+    assert status == 1 and "made with verify False, wanted verify True; pass the same again" in error
+    assert "taken as it is; leave --sanitized out" in run(*words, "--sanitized")[2]
     assert run("make", "--verify", "--out", out)[2].startswith("error: found --sanitized or --verify with --task math")
 
 

@@ -44,6 +44,8 @@ def match(given: Path, sanitized: bool) -> list[Input]:
         ValueError: no such file or folder, none of this subset in it, or a shard of several missing.
     """
     if given.is_file():
+        if sanitized:
+            raise ValueError(f"found --sanitized with the file {given}, taken as it is; leave --sanitized out")
         return [Input("mbpp", given, given.name, given.resolve().parent.name, "")]
     if not given.is_dir():
         raise ValueError(f"found no {given}, wanted a file or a folder with MBPP; correct --from")
