@@ -12,5 +12,5 @@ use models/gpt-oss-20b
 use_recipe
 use_cluster
 use tasks/code
-GRPO_ARGS+=(--prompt_data "$DATA_ROOT/code/mbpp_train.jsonl" --num_episodes 7) # 374 problems: about the rollouts of a26
+GRPO_ARGS+=(--prompt_data "$DATA_ROOT/code/mbpp_train.jsonl" --num_episodes 9) # 279 problems: about the rollouts of a26
 experiment "$@"

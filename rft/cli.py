@@ -34,6 +34,7 @@ COMMANDS = {
     "diagnose": module("rft.runs.diagnose", "is this run healthy, and if not, what to change"),
     "resume": script("launch/resume.sh", "go on with a run that ended early"),
     "report": module("rft.runs.report", "one page about a run, or about several"),
+    "code-server": module("rft.code_server", "judge programs of the model, each in a sandbox"),
     "evaluate": Command("a model or adapter on problem files", (sys.executable, str(ROOT / "eval/eval_posthoc.py"))),
     "promote": module("rft.runs.promote", "take the best adapter of a run instead of the last"),
     "serve": module("rft.serve", "answer over HTTP as the policy that was trained"),
