@@ -14,11 +14,11 @@ SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prun
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: quick test setup cpu-stack lint check unit overlay short commands stack
+.PHONY: quick test setup cpu-stack lint check unit overlay code short commands stack
 
 quick: cpu-stack lint check unit overlay short
 
-test: cpu-stack lint check unit overlay commands stack
+test: cpu-stack lint check unit overlay code commands stack
 
 setup:
 	$(call stage,bash -c '. launch/common.sh; setup_env' setup)
@@ -34,6 +34,10 @@ check: cpu-stack
 
 unit overlay: cpu-stack
 	$(call pytest,tests/$@ --numprocesses 2)
+
+# The real code server: attacks, canonical and wrong programs, load. Sandboxes wait as much as they work: two at once.
+code: cpu-stack
+	$(call pytest,tests/code --numprocesses 2)
 
 # One real run: rollouts, updates, syncs and evaluations, until its rate has destroyed the model and a rule stops it.
 short: cpu-stack

@@ -1,5 +1,6 @@
 """What an attack on the code server is: a program, the tests that it must not pass, and what is answered then."""
 
+import os
 from dataclasses import dataclass, field
 
 SECRET = "{secret}"  # the runner's: drawn for each request, in the tests only
@@ -22,7 +23,7 @@ def hunt(chunks):
 """
 
 # Names the program's threads and children, so that what is left of them on the host can be told from all others.
-MARK = "rft-attack"
+MARK = f"rft-at{os.getpid()}"  # 15 characters at most
 MARKED = f"""\
 try:
     open("/proc/self/comm", "w").write("{MARK}")

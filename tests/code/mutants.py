@@ -1,7 +1,6 @@
 """Wrong variants of a program, and what plain Python says of a program and its tests."""
 
 import ast
-import copy
 import json
 import subprocess
 import sys
@@ -10,25 +9,29 @@ COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.G
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Mod: ast.Mult, ast.FloorDiv: ast.Mult}
 
 
-def mutants(source: str, entry_point: str, at_most: int) -> list[str]:
-    """Variants of a program: a constant changed, one more or less, a comparison swapped, the argument returned."""
+def mutant(source: str, entry_point: str, number: int) -> str | None:
+    """A variant of a program: a constant changed, one more or less, a comparison swapped, the argument returned.
+
+    ``number`` chooses among all that can be made; None where there is none.
+    """
     tree = ast.parse(source)
     own = next((node for node in tree.body if getattr(node, "name", "") == entry_point), tree)
     within = set(ast.walk(own))  # a helper of the prompt is the tests' too
-    found = []
-    for number, node in enumerate(ast.walk(tree)):
-        if node not in within:
-            continue
-        for change in changes(node, entry_point):
-            variant = copy.deepcopy(tree)
-            change(next(each for n, each in enumerate(ast.walk(variant)) if n == number))
-            found.append(ast.unparse(ast.fix_missing_locations(variant)))
-    step = max(1, len(found) // at_most)
-    return list(dict.fromkeys(found[::step]))[:at_most]
+    places = [
+        (place, change)
+        for place, node in enumerate(ast.walk(tree))
+        if node in within
+        for change in changes(node, entry_point)
+    ]
+    if not places:
+        return None
+    place, change = places[number % len(places)]
+    change(list(ast.walk(tree))[place])
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def changes(node: ast.AST, entry_point: str):
-    """What can be made wrong at one node: functions that change the same node of a copy."""
+    """What can be made wrong at one node: functions that change a node of its kind."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         yield lambda same: setattr(same, "value", node.value + 1)
     elif isinstance(node, ast.Constant) and type(node.value) is str and node.value and len(node.value) < 20:

@@ -18,6 +18,8 @@ import host_watch
 from attack_case import MARKED, Attack
 from ports import free_port
 
+from rft.code_server.limits import BODY_BYTES
+
 ROOT = Path(__file__).resolve().parents[2]
 USER = 61_234  # an ordinary user that owns nothing
 HONEST = """\
@@ -87,6 +89,11 @@ class Served:
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace")
             return error.code, {"detail": text}
+        except urllib.error.URLError as error:
+            # The server refuses by the head alone and closes; who still sends then may not see the answer.
+            if isinstance(error.reason, ConnectionError) and len(data) > BODY_BYTES:
+                return 413, {"detail": str(error)}
+            raise
 
     def judge(self, program: str, tests, *, seconds: float = 5.0, setup: str = "", entry_point: str | None = "f"):
         """Status and answer of `/test_program`."""
@@ -161,7 +168,7 @@ def start(level: str, as_user: bool, listeners: dict[str, str], *options: str) -
     for name in ("", "tmp", "cwd"):
         (folder / name).mkdir(exist_ok=True)
         (folder / name).chmod(0o755)
-    user = USER if as_user and not os.getuid() else os.getuid()
+    user = USER if as_user and not os.getuid() else os.getuid()  # who is not root is the ordinary user
     for name in ("tmp", "cwd"):
         os.chown(folder / name, user, -1)
     port = free_port()

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from mutants import mutants, plain_results
+from mutants import mutant, plain_results
 
 MBPP = Path(__file__).resolve().parents[3] / "shared/data/mbpp_sanitized.jsonl"
 # Tasks whose canonical solution is not accepted, and why.
@@ -68,14 +68,15 @@ def names(case: dict) -> set[str]:
     return {node.name for node in ast.parse(case["program"]).body if isinstance(node, ast.FunctionDef)}
 
 
-def variants(cases: list[dict], at_most: int) -> list[dict]:
-    """Wrong variants of each case's program."""
+def variants(cases: list[dict]) -> list[dict]:
+    """A wrong variant of each case's program, where one can be made."""
     made = []
-    for case in cases:
+    for number, case in enumerate(cases):
         entry_point = case["entry_point"] or next(
             (name for name in sorted(names(case), key=len, reverse=True) if name in case["tests"][0]), ""
         )
-        made += [case | {"program": text} for text in mutants(case["program"], entry_point, at_most)]
+        program = mutant(case["program"], entry_point, number)
+        made += [case | {"program": program}] if program else []
     return made
 
 
@@ -99,10 +100,10 @@ def test_canonical_mbpp(server):
     assert len(wrong) <= 0.01 * len(cases)
 
 
-@pytest.mark.parametrize(("source", "at_most"), [(humaneval, 2), (mbpp, 1)], ids=["humaneval", "mbpp"])
-def test_wrong_variants(server, source, at_most):
+@pytest.mark.parametrize("source", [humaneval, mbpp])
+def test_wrong_variants(server, source):
     """What a run of the asserts rejects, the server rejects; what it accepts, the server accepts."""
-    cases = variants([case for case in source() if case["name"] not in EXCEPTIONS], at_most)
+    cases = variants([case for case in source() if case["name"] not in EXCEPTIONS])
     # A variant's setup may hold the right function.
     plain = plain_results([case | {"setup": "" if case["entry_point"] else case["setup"]} for case in cases])
     answers = judged(server, cases, seconds=2.0)
@@ -163,7 +164,10 @@ UNUSUAL = {
 def test_unusual_and_right(server, name):
     program, assertion = UNUSUAL[name]
     status, answer = server.judge(program, [f"assert {assertion}", f"assert ({assertion}) and True"])
-    assert (status, answer["results"]) == (200, [1, 1]), answer
+    # Landlock has no folder to write to, and counts threads by user: an ordinary one has none.
+    can = server.level == "namespaces" or name not in ("uses a temporary file", "has a thread")
+    can |= name == "has a thread" and not server.user
+    assert (status, answer["results"]) == (200, [1, 1] if can else [0, 0]), answer
 
 
 def test_scripts(server):
