@@ -45,11 +45,12 @@ def test_a_killed_code_server_ends_the_training_which_goes_on_with_another_one(t
     assert all(0 < record["correctness"] <= 1 for record in records)
     result = json.loads((run_dir / "result.json").read_text())
     assert (result["before"]["n"], result["after"]["n"]) == (256, 256)
-    assert 0.2 < result["before"]["value"] < result["after"]["value"]  # the warm start forgets half of the brackets
-    for name in ("before", "after"):  # the same verdicts as the loop's, of the same server
+    before, after = (result[name]["greedy_pass@1"] for name in ("before", "after"))
+    assert 0.2 < before < after  # the warm start forgets the brackets, which half of the problems need
+    for name in ("before", "after"):
         (evaluation,) = json.loads((run_dir / f"evals/{name}.json").read_text())
         assert evaluation["records"][0]["label"].startswith('{"kind"')
-    assert result["loop"]["problems"] == 256 and marked_processes(str(run_dir)) == []
+    assert marked_processes(str(run_dir)) == []
 
 
 def kill_server(run_dir: Path, launcher, output: Path) -> int:
