@@ -21,7 +21,7 @@ NAME = "s0"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, metavar="MODEL_DIR")
-    parser.add_argument("--dataset", action="append", required=True, type=Path, metavar="FILE.jsonl")
+    cli.add_dataset_options(parser)
     cli.add_sampling_options(parser)
     parser.add_argument("--noise-floor", action="store_true", help="evaluate it twice (A/A)")
     cli.add_output_options(parser)
@@ -36,8 +36,9 @@ def run(args: argparse.Namespace) -> int:
     (model,) = checked([(NAME, args.model)])
     if model.kind == "adapter":
         raise ValueError(f"found an adapter in {args.model}; the baseline is the model before training; pass its base")
-    cli.require_ready([model], args.dataset, args)
-    results = evaluate([model], args.dataset, settings)
+    datasets = cli.datasets(args)
+    cli.require_ready([model], datasets, args)
+    results = evaluate([model], datasets, settings)
     cli.report(results, args)
     for result in results:
         for line in advice(result):
@@ -47,9 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
 def advice(result: dict) -> list[str]:
     """What the baseline says about the training to come. Thresholds: the smoke test of docs/sources.md."""
-    boxed, cut, value = result["has_boxed"], result["truncated"], result[result["mode"]]
+    cut, value = result["truncated"], result[result["mode"]]
+    programs = "has_boxed" not in result  # their answer is the program
+    share, what = (1 - result["no_answer"], "with a program") if programs else (result["has_boxed"], "boxed")
     lines = [
-        f"{100 * boxed:.1f}% boxed: {'no SFT needed' if boxed >= 0.95 else 'below 95%, so train the format first'}"
+        f"{100 * share:.1f}% {what}: {'no SFT needed' if share >= 0.95 else 'below 95%, so train the format first'}"
     ]
     if cut > 0.5:
         lines.append(f"{100 * cut:.1f}% truncated: raise --max-tokens before comparing anything")

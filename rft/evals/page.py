@@ -4,14 +4,14 @@ import io
 from pathlib import Path
 
 from rft.evals.scores import by_problem
-from rft.evals.table import p_value
+from rft.evals.table import met, p_value
 
 HERE = Path(__file__).parent
 SHOWN = 50  # flips of one kind and comparison whose responses are in the page
 RESPONSE_CHARS = 4_000
 DESCRIBED = (
     "kind", "temperature", "top_p", "samples_per_problem", "seed", "max_tokens", "reasoning_effort", "system_prompt",
-    "template", "served", "weights", "problems", "grader", "tree_id",
+    "template", "served", "weights", "problems", "grader", "isolation", "tree_id",
 )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def environment(*directories: Path):
     loader = FileSystemLoader([*directories, HERE])
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters["p"] = p_value
+    found.filters["met"] = met
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rft.code.labels import is_code_label
 from rft.options.actor import read_config
 from rft.options.ranges import Range, fits, words
 from rft.problems import read_problems
@@ -97,6 +98,17 @@ def require_other_file(option: str, file: Path, args: Namespace) -> None:
                 )
 
 
+def require_one_kind(path: Path, problems: list[dict]) -> None:
+    """Raise ValueError where some labels are tests of programs and others answers: one number cannot speak of both."""
+    tested = [is_code_label(problem["label"]) for problem in problems]
+    if any(tested) and not all(tested):
+        other = problems[tested.index(not tested[0])]["id"]
+        raise ValueError(
+            f"{path}: found {sum(tested)} labels with tests of programs and {len(tested) - sum(tested)} without "
+            f"(the first that is unlike its predecessors: {other!r}); wanted one kind; split the file"
+        )
+
+
 def require_ready(models: list["Model"], datasets: Iterable[Path], length: int, tensor_parallel_size: int) -> None:
     """Refuse problem files that cannot be read, and engines that the models' configs or this machine rule out.
 
@@ -112,7 +124,7 @@ def require_ready(models: list["Model"], datasets: Iterable[Path], length: int, 
     import torch
 
     for path in datasets:
-        read_problems(path)
+        require_one_kind(path, read_problems(path))
     present = torch.cuda.device_count() if torch.cuda.is_available() else None
     if present is not None and tensor_parallel_size > present:
         raise ValueError(

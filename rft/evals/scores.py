@@ -58,9 +58,10 @@ def summarize(records: list[dict], mode: str) -> dict:
     Returns:
         The mode's own value under its name with `interval95`; `n` problems; `metrics`, by name, each `value` and
         `interval95`; shares over samples: `truncated`, `no_answer`, `has_boxed` and `lenient` (accuracy of the lenient
-        profile), or of programs `causes`, the share of samples with a test that ended so; `mean_tokens`, `tokens`
-        quantiles; `ungradable`, problems left out because of their label. Programs have the mean share of passed tests
-        among their metrics, and no majority: two right ones are rarely the same text.
+        profile), or of programs `causes`, the share of samples with a test that ended so, and `isolation`, the levels
+        at which they ran; `mean_tokens`, `tokens` quantiles; `ungradable`, problems left out because of their label.
+        Programs have the mean share of passed tests among their metrics, and no majority: two right ones are rarely
+        the same text.
 
     Raises:
         ValueError: no problem has a label that can be graded.
@@ -92,7 +93,7 @@ def summarize(records: list[dict], mode: str) -> dict:
         "ungradable": len({r["id"] for r in records}) - len(groups),
         "truncated": _share(kept, "truncated"),
         **(
-            {"causes": causes(kept)}
+            {"causes": causes(kept), "isolation": sorted({r["isolation"] for r in kept if r["isolation"]})}
             if programs
             else {"has_boxed": _share(kept, "has_boxed"), "lenient": _share(kept, "correct_lenient")}
         ),

@@ -26,9 +26,23 @@ def print_results(results: list[dict], console: Console | None = None) -> None:
     for dataset, note in {(r["dataset"], r["note"]): None for r in results if r.get("note")}:
         console.print(f"{dataset}: {note}", style="yellow", highlight=False)
     for r in results:
+        if r.get("causes"):
+            console.print(
+                f"{r['model']} on {r['dataset']}, share of samples by how a test of theirs ended: {met(r)}",
+                highlight=False,
+            )
+        if "none" in r.get("isolation", ()):
+            unsafe = f"{r['model']} on {r['dataset']}: programs ran without isolation, and may have forged verdicts"
+            console.print(unsafe, style="yellow", highlight=False)
         if r["ungradable"]:
             left_out = f"{r['model']} on {r['dataset']}: {r['ungradable']} problems left out, their labels do not parse"
             console.print(left_out, style="yellow", highlight=False)
+
+
+def met(result: dict) -> str:
+    """Causes of tests that did not pass, each with its share of samples, the most frequent first."""
+    ranked = sorted(result["causes"].items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{cause} {share:.3f}" for cause, share in ranked)
 
 
 def wide_console() -> Console:

@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import runpy
+from pathlib import Path
 
 import pytest
 from code_servers import alive, descendants
@@ -10,9 +12,12 @@ from code_servers import alive, descendants
 from rft.code_server.client import URL_VARIABLE, CodeServerError
 from rft.code_server.grade import CONSENT
 from rft.evals import cli, programs
+from rft.evals.page import page
+from rft.evals.refusals import require_one_kind
 from rft.evals.results import regrade
 from rft.evals.run import grader_digest
 from rft.evals.scores import graded, record, summarize
+from rft.evals.table import print_results, wide_console
 
 TESTS = json.dumps({"kind": "mbpp", "setup": "", "tests": ["assert f(1) == 1", "assert f(2) == 2"], "entry_point": "f"})
 FENCED = "<|channel|>final<|message|>```python\ndef f(x):\n    return {}\n```<|return|>"
@@ -64,7 +69,42 @@ def test_numbers_of_programs(server):
     values = {name: metric["value"] for name, metric in summary["metrics"].items()}
     assert values == {"sampling_pass@8": 1.0, "sampling_tests_passed": 3 / 8, "sampling_avg@8": 1 / 4}  # no majority
     assert summary["causes"]["failed"] == 1 / 4
+    assert summary["isolation"] in (["namespaces"], ["landlock"])
     assert not {"has_boxed", "lenient"} & summary.keys()
+
+
+def result(isolation: str) -> dict:
+    """A result on two programs, of which one is wrong."""
+    verdict = {"label_valid": True, "isolation": isolation}
+    right = {"answer": "p", "correct": True, "pass_rate": 1.0, "causes": ["passed", "passed"]}
+    wrong = {"answer": "q", "correct": False, "pass_rate": 0.5, "causes": ["passed", "timeout"]}
+    drawn = records((TESTS, "r"), (TESTS, "r"))
+    rows = [one | verdict | more for one, more in zip(drawn, (right, wrong), strict=True)]
+    place = {"model": "m", "kind": "base", "dataset": "d.jsonl", "mode": "greedy_pass@1"}
+    return place | summarize(rows, "greedy_pass@1") | {"records": rows}
+
+
+@pytest.mark.parametrize("isolation", ["none", "landlock"])
+def test_table_and_page_say_how_tests_ended_and_what_ran_unconfined(isolation):
+    console = wide_console()
+    with console.capture() as said:
+        print_results([result(isolation)], console)
+    assert "timeout 0.500" in said.get() and "timeout 0.500" in page([result(isolation)])
+    assert ("without isolation" in said.get()) == (isolation == "none")
+
+
+def test_the_advice_on_a_baseline_speaks_of_programs():
+    advice = runpy.run_path(str(Path(__file__).resolve().parents[2] / "eval/eval_baseline_s0.py"))["advice"]
+    assert advice(result("landlock")) == ["100.0% with a program: no SFT needed"]
+    assert advice(result("landlock") | {"no_answer": 0.5})[0].startswith("50.0% with a program: below 95%")
+
+
+def test_a_file_of_both_kinds_is_refused_before_anything_is_sampled():
+    one, other = {"id": "a", "label": TESTS}, {"id": "b", "label": "4"}
+    require_one_kind(Path("d.jsonl"), [one, one])
+    require_one_kind(Path("d.jsonl"), [other, other])
+    with pytest.raises(ValueError, match=r"d.jsonl: found 2 labels with tests of programs and 1 without .*'b'.* split"):
+        require_one_kind(Path("d.jsonl"), [one, one, other])
 
 
 def test_a_server_of_ones_own_ends_with_the_evaluation(monkeypatch):
