@@ -1,7 +1,8 @@
-"""Runs a Python program as an ordinary user, where the tests run as root."""
+"""What a test of sandboxes asks of its machine: an ordinary user where the tests run as root, user namespaces."""
 
 import os
 import site
+import subprocess
 from pathlib import Path
 
 from rft.code.isolation.python import stage
@@ -29,3 +30,8 @@ def command(*arguments: str, owns: Path | None = None) -> list[str]:
         *("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"),
         *("env", "-i", "PATH=/usr/bin:/bin", *environment, f"{staged.root}/{staged.interpreter}", *arguments),
     ]
+
+
+def has_namespaces() -> bool:
+    """Whether this user may make namespaces of users here: where not, a test of that level has nothing to try."""
+    return subprocess.run(["unshare", "--user", "--net", "true"], capture_output=True).returncode == 0
