@@ -5,9 +5,20 @@ import threading
 import host_watch
 import pytest
 import served
-from attacks import calling, exhausting, forging, outliving, prying, returning, trespassing
+from attacks import (
+    calling,
+    crashing,
+    exhausting,
+    forging,
+    outliving,
+    poisoning,
+    prying,
+    replacing,
+    returning,
+    trespassing,
+)
 
-FAMILIES = (forging, prying, returning, exhausting, outliving, calling, trespassing)
+FAMILIES = (forging, replacing, prying, returning, poisoning, exhausting, crashing, outliving, calling, trespassing)
 ATTACKS = [attack for family in FAMILIES for attack in family.ATTACKS]
 
 

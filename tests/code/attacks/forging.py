@@ -1,4 +1,4 @@
-"""Attacks 1 to 14: a verdict without the right answer, by how the program ends and what it returns or replaces."""
+"""Attacks 1 to 11: a verdict without the right answer, by how the program ends and what it returns."""
 
 from attack_case import EVERY_FD, LITERAL, SECRET, Attack
 
@@ -260,66 +260,5 @@ def f(x):
     return Spoof() if x else Spoof
 """,
         (LITERAL, f"assert isinstance(f(3), str) and f(3) == '{SECRET}'", f"assert f(0) == type('{SECRET}')"),
-    ),
-    Attack(
-        12,
-        "replaces AssertionError",
-        """\
-import builtins
-class Never(Exception):
-    pass
-builtins.AssertionError = builtins.Exception = builtins.BaseException = Never
-def f(x):
-    return 0
-""",
-    ),
-    Attack(
-        13,
-        "replaces what tests are written with",
-        """\
-import builtins, operator, math
-for name in ("isinstance", "all", "any", "type", "repr", "hash", "callable", "issubclass"):
-    setattr(builtins, name, lambda *args, **kw: True)
-for name in ("len", "abs", "sum", "round", "max", "min", "ord", "id"):
-    setattr(builtins, name, lambda *args, **kw: 10**6)
-builtins.sorted = builtins.set = builtins.str = builtins.list = lambda *args, **kw: []
-operator.eq = math.isclose = lambda *args, **kw: True
-def f(x):
-    return "x"
-""",
-    ),
-    Attack(
-        13,
-        "replaces what its caller runs on",
-        """\
-import builtins, os, struct, sys, io
-def nothing(*args, **kw):
-    return True
-os.write = os.read = nothing
-struct.pack = struct.unpack = nothing
-builtins.compile = builtins.exec = builtins.open = nothing
-for module in list(sys.modules.values()):
-    for name in ("encode", "decode", "same", "send", "receive", "read_frame", "write_frame"):
-        if hasattr(module, name):
-            try:
-                setattr(module, name, nothing)
-            except Exception:
-                pass
-def f(x):
-    return 0
-""",
-    ),
-    Attack(
-        14,
-        "patches unittest and pytest",
-        """\
-import unittest, sys, types
-unittest.TestCase.assertEqual = unittest.TestCase.assertTrue = lambda *args, **kw: None
-unittest.case.TestCase.failureException = type("Never", (Exception,), {})
-sys.modules["pytest"] = types.SimpleNamespace(approx=lambda *args: type("Any", (), {"__eq__": lambda a, b: True})())
-def f(x):
-    return 0
-""",
-        (LITERAL, UNITTEST, f"import unittest\ncase = unittest.TestCase()\ncase.assertTrue(f(3) == '{SECRET}')"),
     ),
 ]

