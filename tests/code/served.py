@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,7 @@ class Served:
     process: subprocess.Popen
     folder: Path  # outside of every sandbox: the server's TMPDIR and working directory, log, the host's secret
     listeners: dict[str, str]
+    door: socket.socket
     resting: int = 0  # processes of a server without work
     kept: tuple[str, ...] = ()  # names in its TMPDIR then: its copy of Python
 
@@ -171,6 +173,10 @@ def start(level: str, as_user: bool, listeners: dict[str, str], *options: str) -
     user = USER if as_user and not os.getuid() else os.getuid()  # who is not root is the ordinary user
     for name in ("tmp", "cwd"):
         os.chown(folder / name, user, -1)
+    door = socket.socket(socket.AF_UNIX)  # attack 54 knocks here; open as long as the server is known
+    door.bind(str(folder / "socket"))
+    door.listen()
+    (folder / "socket").chmod(0o777)
     port = free_port()
     command = [sys.executable, "-m", "rft.code_server", "--port", str(port), "--isolation", level, *options]
     if user != os.getuid():
@@ -179,7 +185,7 @@ def start(level: str, as_user: bool, listeners: dict[str, str], *options: str) -
     with open(folder / "server.log", "w") as log:
         process = subprocess.Popen(command, cwd=folder / "cwd", env=environment, stdout=log, stderr=log)
     ports = {"server_port": str(port), "free_port": str(free_port())}
-    served = Served(port, level, user, process, folder, listeners | ports)
+    served = Served(port, level, user, process, folder, listeners | ports, door)
     try:
         host_watch.soon(lambda: process.poll() is not None or answers(served), "the server does not answer")
         assert process.poll() is None, served.log()
@@ -236,4 +242,5 @@ def stop(served: Served) -> None:
         served.process.kill()
     host_watch.soon(lambda: not set(before) & set(host_watch.descendants(os.getpid())), "processes of the server left")
     assert not served.kept or set(served.files()) == set(served.kept)
+    served.door.close()
     shutil.rmtree(served.folder)
