@@ -53,6 +53,8 @@ BAD = {
 # Options whose words have another meaning here: the baseline's model has no name, and a report's baseline is a name.
 OTHERS = {
     ("eval_baseline_s0", "--model"): [("absent", "no such directory"), ("cut", "not a complete safetensors")],
+    ("eval_baseline_s0", "--task"): [("gsm8k", "invalid choice"), ("mbpp", "prepare_code_data.py --out .cache")],
+    ("eval_posthoc", "--task"): [("gsm8k", "invalid choice"), ("humaneval", "prepare_code_data.py --out .cache")],
     ("eval_report", "--baseline"): [("absent", "absent")],
     ("eval_report", "--dataset"): [("p.jsonl", "wanted both"), ("absent.jsonl --regrade", "found no file absent")],
     ("eval_regression_check", "--model"): [("absent", "found 0 results")],
