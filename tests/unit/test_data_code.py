@@ -46,7 +46,8 @@ def made(tmp_path_factory) -> Path:
 
 
 def script(*words: object, **variables: str) -> subprocess.CompletedProcess:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
+    ours = ("HF_", "TRANSFORMERS_")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(ours) and not k.lower().endswith("_proxy")}
     return subprocess.run(
         [sys.executable, "data/prepare_code_data.py", *map(str, words)],
         env=kept | {"NO_PROXY": "*"} | variables, cwd=ROOT, capture_output=True, text=True, check=False,

@@ -112,7 +112,8 @@ def test_a_sample_is_shown_with_its_numbers_and_what_was_searched_for(run, capsy
         ({"tests": []}, "label tests that cannot be read"),
     ],
 )
-def test_a_program_is_shown_by_its_tests(run, capsys, label, words):
+def test_a_program_is_shown_by_its_tests(run, capsys, monkeypatch, label, words):
+    monkeypatch.setenv("COLUMNS", "200")
     row = line(3, 0, 1) | {"label": json.dumps({"kind": "mbpp"} | label), "extracted_answer": "def f(x): return 2"}
     file = run / "samples" / "eval_samples_step3.jsonl"
     file.write_text(json.dumps(row | {"extraction": "block", "test_causes": "passed failed"}) + "\n")
