@@ -1,6 +1,7 @@
 """What a program may have left on the host: processes, files, shared memory, sockets."""
 
 import ctypes
+import glob
 import os
 import time
 from pathlib import Path
@@ -44,10 +45,10 @@ def descendants(root: int) -> dict[int, str]:
 def marked(mark: str = MARK) -> list[int]:
     """Processes of the host of which a thread bears the name that attacks take."""
     found = set()
-    for file in Path("/proc").glob("[0-9]*/task/[0-9]*/comm"):
+    for name in glob.glob("/proc/[0-9]*/task/[0-9]*/comm"):  # Path.glob raises where a process ends meanwhile
         try:
-            if file.read_text(errors="replace").strip() == mark:
-                found.add(int(file.parts[2]))
+            if Path(name).read_text(errors="replace").strip() == mark:
+                found.add(int(name.split("/")[2]))
         except OSError:
             continue
     return sorted(found)
