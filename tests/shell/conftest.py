@@ -1,9 +1,33 @@
 """Fixtures of several modules."""
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 import toy_checkout
+from launching import body
 
 
 @pytest.fixture
 def checkout(tmp_path):
     return toy_checkout.make(tmp_path / "checkout")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a launcher with the given body and run directory; returns the Popen."""
+    started = []
+
+    def popen(text: str, run_dir: Path, **environment: str) -> subprocess.Popen:
+        environment |= {"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "RUN_DIR": str(run_dir)}
+        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        # nohup, under which tests may run, would hand its deafness to SIGHUP on.
+        command = ["env", "--default-signal", "bash", body(tmp_path, text, f"exp{len(started)}.sh")]
+        started.append(subprocess.Popen(command, env=environment, start_new_session=True, **out))
+        return started[-1]
+
+    yield popen
+    for process in started:
+        process.terminate()
+        process.wait(timeout=300)

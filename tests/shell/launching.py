@@ -18,9 +18,9 @@ def launch(launcher, place, *arguments, **environment):
     )
 
 
-def body(tmp_path, text):
+def body(tmp_path, text, name="exp.sh"):
     """A launcher of this content."""
-    script = tmp_path / "exp.sh"
+    script = tmp_path / name
     script.write_text(f'source "{ROOT}/launch/common.sh"\n{text}\n')
     return script
 

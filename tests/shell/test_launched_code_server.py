@@ -9,31 +9,13 @@ import urllib.request
 from contextlib import closing
 
 import pytest
-from launching import ROOT, body, launch, soon
+from launching import ROOT, launch, soon
 
 from rft.runs.memory import marked_processes
 
 HOLD = 'begin_run; start_code_server; wait_for_code_server; echo "$CODE_SERVER_URL $CODE_SERVER_PID"; run sleep 300'
 TINY = ROOT / "launch/train_grpo_tiny_code.sh"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Start a launcher with the given body in tmp_path/run; returns the Popen."""
-    started = []
-
-    def popen(text: str, **environment: str) -> subprocess.Popen:
-        environment |= {"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "RUN_DIR": str(tmp_path / "run")}
-        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        command = ["env", "--default-signal", "bash", body(tmp_path, text)]
-        started.append(subprocess.Popen(command, env=environment, start_new_session=True, **out))
-        return started[-1]
-
-    yield popen
-    for process in started:
-        process.terminate()
-        process.wait(timeout=300)
 
 
 def answering(launcher: subprocess.Popen) -> tuple[str, int]:
@@ -46,7 +28,7 @@ def answering(launcher: subprocess.Popen) -> tuple[str, int]:
 
 
 def test_a_launch_has_a_server_on_its_loopback_that_judges_and_stops_with_it(start, tmp_path):
-    launcher = start(HOLD, START_CODE_SERVER="yes")
+    launcher = start(HOLD, tmp_path / "run", START_CODE_SERVER="yes")
     url, pid = answering(launcher)
     assert url.startswith("http://127.0.0.1:") and pid in marked_processes(str(tmp_path / "run"))
     asked = {"program": "def f(x):\n    return x", "tests": ["assert f(1) == 1", "assert f(1) == 2"]}
@@ -61,14 +43,14 @@ def test_a_launch_has_a_server_on_its_loopback_that_judges_and_stops_with_it(sta
 
 
 def test_a_launcher_that_is_killed_leaves_no_server(start, tmp_path):
-    launcher = start(HOLD, START_CODE_SERVER="1")
+    launcher = start(HOLD, tmp_path / "run", START_CODE_SERVER="1")
     answering(launcher)
     os.killpg(launcher.pid, signal.SIGKILL)
     soon(lambda: not marked_processes(str(tmp_path / "run")))
 
 
-def test_a_server_that_dies_ends_the_launch_by_name(start):
-    launcher = start(HOLD, START_CODE_SERVER="1")
+def test_a_server_that_dies_ends_the_launch_by_name(start, tmp_path):
+    launcher = start(HOLD, tmp_path / "run", START_CODE_SERVER="1")
     _, pid = answering(launcher)
     os.kill(pid, signal.SIGKILL)
     out, _ = launcher.communicate(timeout=300)
@@ -76,10 +58,10 @@ def test_a_server_that_dies_ends_the_launch_by_name(start):
     assert "interrupted by its watch" in out and "repair: read the end of " in out
 
 
-def test_a_server_that_cannot_start_ends_the_launch_with_its_reason(start):
+def test_a_server_that_cannot_start_ends_the_launch_with_its_reason(start, tmp_path):
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-        launcher = start(HOLD, START_CODE_SERVER="1", CODE_SERVER_PORT=str(port))
+        launcher = start(HOLD, tmp_path / "run", START_CODE_SERVER="1", CODE_SERVER_PORT=str(port))
         out, _ = launcher.communicate(timeout=300)
     assert launcher.returncode == 1
     for text in (
@@ -90,8 +72,8 @@ def test_a_server_that_cannot_start_ends_the_launch_with_its_reason(start):
         assert text in out, out
 
 
-def test_a_server_that_somebody_else_started_is_asked_and_left_alone(start):
-    launcher = start(HOLD, START_CODE_SERVER="1")
+def test_a_server_that_somebody_else_started_is_asked_and_left_alone(start, tmp_path):
+    launcher = start(HOLD, tmp_path / "run", START_CODE_SERVER="1")
     url, pid = answering(launcher)
     environment = {"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "CODE_SERVER_URL": url}
     text = f'source "{ROOT}/launch/common.sh"; start_code_server; wait_for_code_server; echo "$CODE_SERVER_PID"'

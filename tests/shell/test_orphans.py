@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,27 +20,6 @@ sleeper='echo $$ >>"$RFT_RUN_DIR/orphans"; exec sleep 300'
 (trap "" TERM; bash -c "$sleeper" &)
 until [[ $(wc -l <"$RUN_DIR/orphans") == 3 ]]; do sleep 0.1; done
 """
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Start a launcher with the given body and run directory; returns the Popen."""
-    started = []
-
-    def popen(body: str, run_dir: Path, **environment: str) -> subprocess.Popen:
-        script = tmp_path / f"exp{len(started)}.sh"
-        script.write_text(f'source "{ROOT}/launch/common.sh"\n{body}\n')
-        environment |= {"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "RUN_DIR": str(run_dir)}
-        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        # nohup, under which tests may run, would hand its deafness to SIGHUP on.
-        command = ["env", "--default-signal", "bash", script]
-        started.append(subprocess.Popen(command, env=environment, start_new_session=True, **out))
-        return started[-1]
-
-    yield popen
-    for process in started:
-        process.terminate()
-        process.wait(timeout=300)
 
 
 def orphans(run_dir: Path) -> set[int]:
