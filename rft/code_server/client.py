@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import aiohttp
 
-from rft.code_server import PORT, PROGRAM_CHARACTERS, SECONDS, TOKEN_VARIABLE, URL_VARIABLE
+from rft.code_server import PORT, PROGRAM_CHARACTERS, SECONDS, TOKEN_VARIABLE, URL_VARIABLE, CodeServerError
 
 URL = f"http://127.0.0.1:{PORT}"
 PATIENCE = 40.0  # seconds of trying again after the first failure: a run whose server has died ends within a minute
@@ -19,10 +19,6 @@ CONNECT_TIMEOUT = 10.0
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0  # seconds between tries; doubled each time
 REPAIR = "start it with: .venv/bin/python -m rft.code_server"
 SHOWN = 300  # characters of an answer that an error quotes
-
-
-class CodeServerError(RuntimeError):
-    """The code server gave no verdict: it is down, refused the request, or answered what is none."""
 
 
 class Answer(NamedTuple):

@@ -1,13 +1,18 @@
 """One response of a code task, graded: its program taken from the final message, tested by the code server."""
 
+import asyncio
 import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
+import rft.code
 from rft.code.extract import extract, open_program
 from rft.code.labels import STDIO, Label, parse, runnable
 from rft.code_server.client import SECONDS, Answer, Client, CodeServerError
 from rft.grading import final_message, open_channel
 
+AT_ONCE = 64  # responses of `grade_all` that wait at the server
 CONSENT = "RFT_CODE_ALLOW_UNSAFE"  # 1: verdicts of a server that isolates nothing are taken
 
 
@@ -81,6 +86,22 @@ async def grade(client: Client, response: str, prompt: str, label: str | None, s
     return Grade(True, *found, answer)
 
 
+async def grade_all(responses: Iterable[tuple[str, str, str]], url: str | None = None) -> list[Grade]:
+    """`grade` of each (response, prompt, label), by a client of its own for the server at `url` or CODE_SERVER_URL.
+
+    Raises:
+        CodeServerError: no verdict.
+    """
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(response: str, prompt: str, label: str) -> Grade:
+        async with room:
+            return await grade(client, response, prompt, label)
+
+    async with Client(url) as client:
+        return await asyncio.gather(*(one(*each) for each in responses))
+
+
 async def ask(client: Client, program: str, label: Label, seconds: float = SECONDS) -> Answer:
     """The server's verdict on a program that `extract` has given.
 
@@ -101,9 +122,29 @@ async def ask(client: Client, program: str, label: Label, seconds: float = SECON
     return answer
 
 
+async def isolation_of(url: str | None = None, **options: float) -> str:
+    """The isolation level of the server at `url` or CODE_SERVER_URL; `options` of `Client`. Raises CodeServerError."""
+    async with Client(url, **options) as client:
+        return (await client.health())["isolation"]
+
+
+def is_refused(level: str) -> bool:
+    """Whether programs of the model would run unconfined, and nobody has agreed to that."""
+    return level == "none" and os.environ.get(CONSENT) != "1"
+
+
+def sources() -> list[Path]:
+    """The files that decide a verdict, for caches and records of verdicts."""
+    return [
+        *sorted(Path(rft.code.__file__).parent.rglob("*.py")),
+        Path(__file__),
+        Path(__file__).with_name("client.py"),
+    ]
+
+
 def require_isolation(level: str, url: str) -> None:
-    """Raise CodeServerError where programs of the model run unconfined and nobody has agreed to that."""
-    if level == "none" and os.environ.get(CONSENT) != "1":
+    """Raise CodeServerError where `is_refused`."""
+    if is_refused(level):
         raise CodeServerError(
             f"found the code server at {url} with isolation none: programs of the model can do all that its user can\n"
             "  wanted: namespaces or landlock\n  repair: run it where user namespaces or Landlock are "

@@ -1,20 +1,15 @@
 """Verdicts on sampled responses: of the grader for answers, of the code server for programs."""
 
 import asyncio
-import os
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
-import rft.code
 from rft.code.labels import is_code_label
-from rft.code_server import client, grade
+from rft.code_server import CodeServerError, grade
 from rft.grading import grade as grade_answer
 from rft.grading import open_channel
 from rft.record.digest import tree_digest
-
-AT_ONCE = 64  # programs that wait for the server
 
 
 class Response(NamedTuple):
@@ -31,13 +26,11 @@ def require_code_server(labels: Iterable[str]) -> None:
     Raises:
         ValueError: it does not; or with isolation "none", unless RFT_CODE_ALLOW_UNSAFE=1.
     """
-    if any(map(is_code_label, labels)):
-        level = _run(_level())
-        if level == "none" and os.environ.get("RFT_CODE_ALLOW_UNSAFE") != "1":
-            raise ValueError(
-                "found a code server with isolation none, wanted namespaces or landlock; run it where user namespaces "
-                "or Landlock are, or accept it: export RFT_CODE_ALLOW_UNSAFE=1"
-            )
+    if any(map(is_code_label, labels)) and grade.is_refused(_run(grade.isolation_of(patience=0.0))):
+        raise ValueError(
+            "found a code server with isolation none, wanted namespaces or landlock; run it where user namespaces "
+            f"or Landlock are, or accept it: export {grade.CONSENT}=1"
+        )
 
 
 def are_correct(responses: list[Response]) -> list[bool]:
@@ -47,9 +40,9 @@ def are_correct(responses: list[Response]) -> list[bool]:
         ValueError: the code server gave no verdict (`rft.code_server.client`); never a wrong answer for that.
     """
     programs = [each for each in responses if is_code_label(each.label)]
-    passed = iter(_run(_tested(programs)) if programs else [])
+    passed = iter(_run(grade.grade_all(programs)) if programs else [])
     return [
-        next(passed)
+        next(passed).correct
         if is_code_label(each.label)
         else grade_answer(each.text, each.label, open_channel(each.prompt)).correct
         for each in responses
@@ -59,28 +52,11 @@ def are_correct(responses: list[Response]) -> list[bool]:
 @cache
 def code_grader() -> str:
     """Hash of the code that decides a verdict on a program, for a cache of such verdicts."""
-    sources = [*sorted(Path(rft.code.__file__).parent.rglob("*.py")), Path(grade.__file__), Path(client.__file__)]
-    return "".join(map(tree_digest, sources))
+    return "".join(map(tree_digest, grade.sources()))
 
 
 def _run(work) -> object:
     try:
         return asyncio.run(work)
-    except client.CodeServerError as error:
+    except CodeServerError as error:
         raise ValueError(" ".join(str(error).split())) from error
-
-
-async def _level() -> str:
-    async with client.Client(patience=0.0) as server:
-        return (await server.health())["isolation"]
-
-
-async def _tested(responses: list[Response]) -> list[bool]:
-    free = asyncio.Semaphore(AT_ONCE)
-
-    async def tested(each: Response) -> bool:
-        async with free:
-            return (await grade.grade(server, each.text, each.prompt, each.label)).correct
-
-    async with client.Client() as server:
-        return await asyncio.gather(*map(tested, responses))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rft.code_server.client import CodeServerError
+from rft.code_server import CodeServerError
 from rft.evals import refusals
 from rft.evals.scores import MODES
 from rft.options import remote_code

@@ -5,11 +5,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from rft.code.labels import is_code_label
-from rft.code_server.client import Client
-from rft.code_server.grade import Grade, grade, require_isolation
+from rft.code_server.grade import grade_all, isolation_of, require_isolation
 from rft.code_server.own import code_server
-
-AT_ONCE = 64  # requests that wait at the server
 
 
 @contextmanager
@@ -25,7 +22,7 @@ def judge_of(problems: Iterable[dict]) -> Iterator[str | None]:
         yield None
         return
     with code_server() as url:
-        require_isolation(asyncio.run(_isolation(url)), url)
+        require_isolation(asyncio.run(isolation_of(url)), url)
         yield url
 
 
@@ -44,9 +41,9 @@ def judged(records: list[dict], prompts: dict[str, str], url: str | None) -> lis
         CodeServerError: the server gives no verdict.
     """
     asked = [number for number, record in enumerate(records) if is_code_label(record["label"])]
-    pairs = [(records[number], prompts[records[number]["prompt"]]) for number in asked]
+    responses = [(one["response"], prompts[one["prompt"]], one["label"]) for one in (records[n] for n in asked)]
     found = list(records)
-    for number, verdict in zip(asked, asyncio.run(_grade_all(url, pairs)) if asked else [], strict=True):
+    for number, verdict in zip(asked, asyncio.run(grade_all(responses, url)) if asked else [], strict=True):
         found[number] = records[number] | {
             "answer": verdict.program,
             "correct": verdict.correct,
@@ -56,19 +53,3 @@ def judged(records: list[dict], prompts: dict[str, str], url: str | None) -> lis
             "label_valid": verdict.label_valid,
         }
     return found
-
-
-async def _isolation(url: str) -> str:
-    async with Client(url) as client:
-        return (await client.health())["isolation"]
-
-
-async def _grade_all(url: str, pairs: list[tuple[dict, str]]) -> list[Grade]:
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def one(record: dict, prompt: str) -> Grade:
-        async with room:
-            return await grade(client, record["response"], prompt, record["label"])
-
-    async with Client(url) as client:
-        return await asyncio.gather(*(one(record, prompt) for record, prompt in pairs))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rft import overlay
 from rft.code.labels import is_code_label
+from rft.code_server.grade import sources as judge_sources
 from rft.evals import cache, sampling
 from rft.evals.compare import add_comparisons
 from rft.evals.models import Model, adapter_digest, adapter_room, content
@@ -205,8 +206,7 @@ def kernel_variables() -> dict[str, str]:
 def grader_digest(problems: list[dict] = ()) -> str:
     """Which grader gives these problems their verdicts: a digest of its sources."""
     tested = any(is_code_label(problem["label"]) for problem in problems)
-    folders = ("grading", "code", "code/inside", "code_server") if tested else ("grading",)
-    sources = sorted(source for folder in folders for source in (RFT / folder).glob("*.py"))
+    sources = [*sorted((RFT / "grading").glob("*.py")), *(judge_sources() if tested else ())]
     return hashlib.sha256("".join(map(tree_digest, sources)).encode()).hexdigest()[:16]
 
 

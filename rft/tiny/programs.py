@@ -11,8 +11,7 @@ import random
 import re
 from pathlib import Path
 
-from rft.problems import read_problems
-from rft.tiny.task import SIZES, STYLES
+from rft.tiny.task import SIZES, STYLES, read_labelled
 
 NAMES = ("x", "y", "z")
 SIGNS = {"plus": "+", "minus": "-", "times": "*"}
@@ -110,23 +109,9 @@ TEXTS = (f"{HEAD}x plus 47 then times y minus z", *worked_turn(problem_of(("x", 
 
 
 def read_split(path: Path) -> list[dict]:
-    """The problems of one file of `data/prepare_arithmetic.py --task code`.
+    """`rft.tiny.task.read_labelled` of one file of `data/prepare_arithmetic.py --task code`."""
 
-    Raises ValueError, naming file, line and the command that repairs it, when it is missing or malformed, or when a
-    label is not that of its problem.
-    """
-    repair = "write it again with: .venv/bin/python data/prepare_arithmetic.py --task code --out DIR"
-    try:
-        problems = read_problems(path)
-    except ValueError as error:
-        raise ValueError(f"{error}; {repair}") from None
-    for number, problem in enumerate(problems, 1):
-        try:
-            wanted = problem_of(terms_of(problem["input"][-1]["content"]))["label"]
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"{path}, line {number}: {error}; {repair}") from None
-        if problem["label"] != wanted:
-            raise ValueError(
-                f"{path}, line {number}: found label {problem['label']!r}, wanted {wanted}, that of its text; {repair}"
-            )
-    return problems
+    def expected(problem: dict) -> tuple[str, str]:
+        return problem_of(terms_of(problem["input"][-1]["content"]))["label"], "that of its text"
+
+    return read_labelled(path, ".venv/bin/python data/prepare_arithmetic.py --task code --out DIR", expected)

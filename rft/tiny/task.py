@@ -8,6 +8,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from rft.problems import INSTRUCTION, read_problems
@@ -111,21 +112,36 @@ def write_splits(splits: dict[str, list[dict]], directory: Path) -> None:
 
 
 def read_split(path: Path) -> list[dict]:
-    """The problems of one file that `write_splits` wrote.
+    """`read_labelled` of a file that `write_splits` wrote."""
 
-    Raises ValueError, naming file, line and the command that repairs it, when it is missing, malformed, or when a label
-    is not the sum of its problem.
+    def expected(problem: dict) -> tuple[str, str]:
+        terms = operands(problem["input"][-1]["content"])
+        return str(sum(terms)), f"the sum of {terms}"
+
+    return read_labelled(path, ".venv/bin/python data/prepare_arithmetic.py --out DIR", expected)
+
+
+def read_labelled(path: Path, command: str, expected: Callable[[dict], tuple[str, str]]) -> list[dict]:
+    """The problems of a file whose labels follow from its texts.
+
+    Args:
+        command: what writes the file again.
+        expected: a problem's label, and how it follows; ValueError or KeyError for one that has no such text.
+
+    Raises ValueError, naming file, line and the command, when the file is missing or malformed, or a label is another.
     """
-    repair = "write it again with: .venv/bin/python data/prepare_arithmetic.py --out DIR"
+    repair = f"write it again with: {command}"
     try:
         problems = read_problems(path)
     except ValueError as error:
         raise ValueError(f"{error}; {repair}") from None
     for number, problem in enumerate(problems, 1):
-        terms = operands(problem["input"][-1]["content"])
-        if problem["label"] != str(sum(terms)):
+        try:
+            wanted, words = expected(problem)
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{path}, line {number}: {error}; {repair}") from None
+        if problem["label"] != wanted:
             raise ValueError(
-                f"{path}, line {number}: found label {problem['label']!r}, "
-                f"wanted {sum(terms)}, the sum of {terms}; {repair}"
+                f"{path}, line {number}: found label {problem['label']!r}, wanted {wanted}, {words}; {repair}"
             )
     return problems

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from code_servers import alive, descendants
 
-from rft.code_server.client import URL_VARIABLE, CodeServerError
+from rft.code_server.client import URL_VARIABLE, Client, CodeServerError
 from rft.code_server.grade import CONSENT
 from rft.evals import cli, programs
 from rft.evals.page import page
@@ -127,7 +127,7 @@ def test_mathematics_starts_no_server(monkeypatch):
 
 def test_without_a_server_there_is_no_number(monkeypatch):
     monkeypatch.setenv(URL_VARIABLE, "http://127.0.0.1:1")
-    monkeypatch.setattr(programs.Client.__init__, "__kwdefaults__", {"patience": 0.0, "read_timeout": 1.0})
+    monkeypatch.setattr(Client.__init__, "__kwdefaults__", {"patience": 0.0, "read_timeout": 1.0})
     with pytest.raises(CodeServerError, match="no answer from the code server"), programs.judge_of([{"label": TESTS}]):
         pass
     with pytest.raises(CodeServerError, match="no answer from the code server"):

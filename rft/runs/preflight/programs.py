@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rft.code.labels import is_code_label, parse
 from rft.code_server.client import URL, URL_VARIABLE, CodeServerError
-from rft.code_server.grade import CONSENT
+from rft.code_server.grade import CONSENT, is_refused
 from rft.problems import parse_line
 from rft.runs.code_server import health
 from rft.runs.preflight.data import local_files
@@ -68,7 +68,7 @@ def check_server() -> Line:
     if found["isolation"] == "none":
         return Line(
             "code server",
-            WARN if os.environ.get(CONSENT) == "1" else NO_GO,
+            NO_GO if is_refused(found["isolation"]) else WARN,
             f"{measured}: programs of the model can do all that this user can",
             f"namespaces or Landlock (docs/code_rewards.md), or accept it: export {CONSENT}=1",
         )
