@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attack_case import MARK
 
-NAMES = ("rft_attack_*", "core", "core.*", "*.pth", "sitecustomize.py")
+NAMES = ("rft_attack_*", "core", "core.[0-9]*", "*.pth", "sitecustomize.py")
 SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/run/lock", "/dev/mqueue", "/", "/etc", "/usr/lib", str(Path.home()))
 SYSV_KEY = "1380340801"  # 0x52465441 of attack 52
 HANG = 60  # seconds that only a hang exceeds

@@ -75,6 +75,7 @@ class Served:
     door: socket.socket
     resting: int = 0  # processes of a server without work
     kept: tuple[str, ...] = ()  # names in its TMPDIR then: its copy of Python
+    others: frozenset[str] = frozenset()  # files of the host that were there before it and look like an attack's
 
     @property
     def url(self) -> str:
@@ -139,13 +140,17 @@ class Served:
         traces = {
             "marked processes": host_watch.marked(),
             "processes": below if len(below) != self.resting else (),
-            "files": host_watch.left_files(self.folder, self.folder / "tmp", self.folder / "cwd"),
+            "files": sorted(self.suspects() - self.others),
             "left": [name for name in ("left", "cwd/left") if (self.folder / name).exists()],
             "temporary files": sorted(set(self.files()) - set(self.kept)),
             "shared memory": host_watch.shared_memory(),
             "sockets": host_watch.listening(int(self.listeners["free_port"])),
         }
         return {name: trace for name, trace in traces.items() if trace}
+
+    def suspects(self) -> frozenset[str]:
+        """Files on the host that look like an attack's."""
+        return frozenset(host_watch.left_files(self.folder, self.folder / "tmp", self.folder / "cwd"))
 
     def files(self) -> tuple[str, ...]:
         """Names in the server's TMPDIR and working directory."""
@@ -186,6 +191,7 @@ def start(level: str, as_user: bool, listeners: dict[str, str], *options: str) -
         process = subprocess.Popen(command, cwd=folder / "cwd", env=environment, stdout=log, stderr=log)
     ports = {"server_port": str(port), "free_port": str(free_port())}
     served = Served(port, level, user, process, folder, listeners | ports, door)
+    served.others = served.suspects()  # no program has run
     try:
         host_watch.soon(lambda: process.poll() is not None or answers(served), "the server does not answer")
         assert process.poll() is None, served.log()
