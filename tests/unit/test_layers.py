@@ -10,10 +10,11 @@ LAYERS = [
     ["rft"],  # the version
     ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.packing", "rft.mxfp4_codec", "rft.shards"],
     ["rft.rules", "rft.problems", "rft.checkpoint_check", "rft.code"],
-    ["rft.code_server"],
+    ["rft.code_server", "rft.retriever"],
     ["rft.options"],
     ["rft.actor"],
     ["rft.hooks"],
+    ["rft.agents"],
     ["rft.serving"],
     ["rft.evals"],
     ["rft.data"],
@@ -21,7 +22,7 @@ LAYERS = [
     ["rft.runs"],
     ["rft.serve"],
     ["rft.push"],
-    ["rft.cli", "benchmarks", "data", "eval", "rewards"],
+    ["rft.cli", "agents", "benchmarks", "data", "eval", "rewards"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Within a function that needs it.
