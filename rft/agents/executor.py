@@ -11,6 +11,7 @@ from rft.agents.conversation import Conversation, converse
 from rft.agents.settings import Settings
 from rft.grading.short_answer import answers_of, is_exact
 from rft.hooks.rewards import position
+from rft.retriever import QUERY_CHARACTERS
 from rft.retriever.client import Client, Passage
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class SearchExecutor(AgentExecutorBase):
         }
 
     async def _search(self, query: str) -> list[Passage]:
-        return (await self._client.retrieve([query], self.settings.topk))[0]
+        # A retriever refuses longer queries, and what the policy writes must not end the run.
+        return (await self._client.retrieve([query[:QUERY_CHARACTERS]], self.settings.topk))[0]
 
 
 def graded(answer: str | None, label: object) -> tuple[bool, bool]:

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from rft.retriever import MOST_PASSAGES, PORT, URL_VARIABLE
+
 PROTOCOLS = ("tags", "harmony")
 
 
@@ -20,9 +22,9 @@ WHOLE = {
     "max_turns": Whole("RFT_AGENT_MAX_TURNS", 1, 64),
     "turn_tokens": Whole("RFT_AGENT_TURN_TOKENS", 1, 131_072),
     "observation_tokens": Whole("RFT_AGENT_OBSERVATION_TOKENS", 32, 131_072),
-    "topk": Whole("RFT_AGENT_TOPK", 1, 100),
+    "topk": Whole("RFT_AGENT_TOPK", 1, MOST_PASSAGES),
 }
-PROTOCOL_VARIABLE, URL_VARIABLE = "RFT_AGENT_PROTOCOL", "RETRIEVER_URL"
+PROTOCOL_VARIABLE = "RFT_AGENT_PROTOCOL"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Settings:
     turn_tokens: int = 500
     observation_tokens: int = 500
     topk: int = 3
-    retriever_url: str = "http://127.0.0.1:8000"
+    retriever_url: str = f"http://127.0.0.1:{PORT}"
 
     def __post_init__(self):
         if self.protocol not in PROTOCOLS:
