@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -114,11 +115,8 @@ def test_hostile_passages_stay_inside(name, protocol, limit):
         text = tokenizer.decode(found.tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         if protocol is tags:
             assert text.startswith("\n\n<information>") and text.endswith("</information>\n\nGo on.\n\n")
-            assert (
-                text.count("</information>") == 1
-                and "<answer>" not in text
-                and "search>" not in text.lower().replace("‹", "")[:0]
-            )
+            ours = re.findall(r"<[\s/]*(?:information|search|answer)", text, re.IGNORECASE)
+            assert ours == ["<information", "</information"]
             assert not special & set(found.tokens)
         else:
             assert text.startswith(harmony.REPLY) and text.endswith("\n\nGo on.<|end|><|start|>assistant")
@@ -134,9 +132,8 @@ def test_any_passage_stays_inside(title, body, limit):
     tokenizer = TOKENIZERS["tiny"]
     found = tags.observation([Passage("1", title, body, None)], note=None, after="", limit=limit, tokenizer=tokenizer)
     text = tokenizer.decode(found.tokens, clean_up_tokenization_spaces=False)
-    assert len(found.tokens) <= limit and observations.BROKEN not in text.replace(
-        observations.BROKEN * (observations.BROKEN in title + body), ""
-    )
+    assert len(found.tokens) <= limit
+    assert observations.BROKEN not in text or observations.BROKEN in title + body  # no half of a character
     inner = text.removeprefix("\n\n<information>").removesuffix("</information>\n\n")
     assert len(inner) == len(text) - len("\n\n<information></information>\n\n")
     assert not observations._OPENING.search(inner)
@@ -150,7 +147,7 @@ def test_an_observation_says_that_it_was_cut_and_where_none_fits():
     part = tags.observation(passages, note=None, after="", limit=100, tokenizer=tokenizer)
     assert not whole.cut and part.cut and len(part.tokens) == 100
     assert "(the rest is left out)</information>" in tokenizer.decode(part.tokens)
-    with pytest.raises(ValueError, match="found a limit of 10 tokens for an observation, wanted 2"):
+    with pytest.raises(ValueError, match="found a limit of 10 tokens for an observation, wanted 16"):
         tags.observation(passages, note=None, after="", limit=10, tokenizer=tokenizer)
 
 
