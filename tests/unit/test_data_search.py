@@ -287,8 +287,8 @@ LIKE = {
     "a letter less, another answer": ("who wrote the long song of the northern harbour town", ["H"], "near-duplicate"),
     "inside of a longer one": ("say who wrote the long song of the northern harbour towns and when", ["x"], "8-gram"),
     "another question": ("who sang the short song of the southern villages", ["Ilse Varga"], None),
-    "half of it and an answer": ("did Ilse live when she wrote the long song of the northern harbour towns", ["Ilse Varga"], "8-gram"),
-    "half of it": ("did Ilse live when she wrote the long song of the northern harbour towns", ["no"], None),
+    "half of it and one": ("did she who wrote the long song of the northern harbour sing", ["ilse varga"], "8-gram"),
+    "half of it": ("did she who wrote the long song of the northern harbour sing", ["no"], None),
     "another name": ("who wrote the long song of the northern mountain towns", ["Hild"], None),
     "another answer of yes or no": ("is the long song of the harbour towns sung", ["yes"], None),
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """What a protocol tells the model, before the question."""
 
-PROTOCOLS = ("tags", "harmony")
+from rft.agents.settings import PROTOCOLS
+
 DEFAULT = "tags"
 
 
