@@ -1,5 +1,7 @@
 """What a protocol tells the model, before the question."""
 
+import importlib
+
 from rft.agents.settings import PROTOCOLS
 
 DEFAULT = "tags"
@@ -9,6 +11,4 @@ def instruction_of(protocol: str) -> str:
     """The first message of every row; ValueError names the protocols where this is none."""
     if protocol not in PROTOCOLS:
         raise ValueError(f"found protocol {protocol!r}, wanted one of {', '.join(PROTOCOLS)}; correct --protocol")
-    from rft.agents import harmony, tags
-
-    return {"tags": tags, "harmony": harmony}[protocol].INSTRUCTION
+    return importlib.import_module(f"rft.agents.{protocol}").INSTRUCTION
