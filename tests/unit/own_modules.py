@@ -8,7 +8,11 @@ ROOT = Path(__file__).parents[2]
 
 def modules() -> dict[str, Path]:
     """Every module of ours by its name; a package is its `__init__`."""
-    files = [file for top in ("rft", "benchmarks", "data", "eval", "rewards") for file in ROOT.glob(f"{top}/**/*.py")]
+    files = [
+        file
+        for top in ("rft", "agents", "benchmarks", "data", "eval", "rewards")
+        for file in ROOT.glob(f"{top}/**/*.py")
+    ]
     names = {file: file.relative_to(ROOT).with_suffix("").parts for file in files}
     return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): file for file, parts in names.items()}
 

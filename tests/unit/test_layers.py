@@ -9,19 +9,19 @@ from own_modules import MODULES, imports
 LAYERS = [
     ["rft"],  # the version
     ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.packing", "rft.mxfp4_codec", "rft.shards"],
-    ["rft.rules", "rft.problems", "rft.checkpoint_check", "rft.code"],
-    ["rft.code_server"],
+    ["rft.rules", "rft.problems", "rft.checkpoint_check", "rft.code", "rft.json_client"],
+    ["rft.code_server", "rft.retriever"],
     ["rft.options"],
     ["rft.actor"],
     ["rft.hooks"],
-    ["rft.serving"],
+    ["rft.serving", "rft.agents"],
     ["rft.evals"],
     ["rft.data"],
     ["rft.tiny"],
     ["rft.runs"],
     ["rft.serve"],
     ["rft.push"],
-    ["rft.cli", "benchmarks", "data", "eval", "rewards"],
+    ["rft.cli", "benchmarks", "data", "eval", "rewards", "agents"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Within a function that needs it.
