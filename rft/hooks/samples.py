@@ -117,7 +117,7 @@ def _stated(response: str, prompt: str, label: object, texts: dict[str, str]) ->
     """What a response answers, and how that was found."""
     if is_code_label(label):
         return stated(response, prompt, label)[:2]
-    if isinstance(label, str) and is_search_label(label):  # the agent has parsed its own tags
+    if is_search_label(label):  # the agent has parsed its own tags
         answer = texts.get("answer")
         return (answer, "answer") if answer else (None, "none")
     verdict = grade(response, None if label is None else str(label), open_channel(prompt))

@@ -84,7 +84,7 @@ def shortened(turns: list[dict], chars: int) -> list[dict]:
 
 def label_words(label: object) -> object:
     """The label; of a code task its kind and how many tests it has, of a search task the answers that count."""
-    if isinstance(label, str) and is_search_label(label):
+    if is_search_label(label):
         try:
             return " or ".join(answers_of(label))
         except ValueError:
