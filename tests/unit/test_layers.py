@@ -14,14 +14,15 @@ LAYERS = [
     ["rft.options"],
     ["rft.actor"],
     ["rft.hooks"],
-    ["rft.serving", "rft.agents"],
+    ["rft.agents"],
+    ["rft.serving"],
     ["rft.evals"],
     ["rft.data"],
     ["rft.tiny"],
     ["rft.runs"],
     ["rft.serve"],
     ["rft.push"],
-    ["rft.cli", "benchmarks", "data", "eval", "rewards", "agents"],
+    ["rft.cli", "agents", "benchmarks", "data", "eval", "rewards"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Within a function that needs it.
