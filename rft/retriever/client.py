@@ -63,7 +63,7 @@ class Client(JsonClient):
         found = await self.ask("POST", "/retrieve", asked)
         try:
             lists = [[_passage(entry) for entry in each] for each in found["result"]]
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise self._none(found, len(queries)) from error
         if len(lists) != len(queries) or not all(0 < len(each) <= topk for each in lists):
             raise self._none(found, len(queries))
@@ -83,5 +83,7 @@ def _passage(entry: dict) -> Passage:
     if text is None:
         title, _, text = document["contents"].partition("\n")
         title, text = (title.strip().strip('"'), text) if text else ("", title)
+    if not isinstance(text, str) or not isinstance(title, str | None) or not (text.strip() or (title or "").strip()):
+        raise TypeError
     score = entry.get("score")
-    return Passage(str(document.get("id", "")), title or "", str(text), None if score is None else float(score))
+    return Passage(str(document.get("id", "")), title or "", text, None if score is None else float(score))
