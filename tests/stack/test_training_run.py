@@ -37,6 +37,7 @@ def launch(run_dir: Path, *overrides: str) -> subprocess.CompletedProcess:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)}
     environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": "cpu"}
     environment |= {"WANDB_MODE": "offline", "WANDB_DIR": str(run_dir.parent), "WANDB_SILENT": "true"}
+    environment |= {"CACHE_ROOT": str(own_cache(run_dir.parent))}
     if LEFT_OUT:
         environment["PREFLIGHT"] = "0"  # it would refuse such a tree
         with (ROOT / "launch/pipeline.sh").open("a") as script:  # a checkout of its own, where only training counts
@@ -51,6 +52,15 @@ def launch(run_dir: Path, *overrides: str) -> subprocess.CompletedProcess:
             process.terminate()  # the launcher stops what it started; a SIGKILL would leave it
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def own_cache(folder: Path) -> Path:
+    """A cache without evaluations: an earlier run of these tests drew the same samples, and then no engine starts."""
+    shared = ROOT / ".cache/rft/warmstart"
+    shared.mkdir(parents=True, exist_ok=True)
+    (folder / "cache").mkdir()
+    (folder / "cache/warmstart").symlink_to(shared)
+    return folder / "cache"
 
 
 @contextmanager
