@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from rft.agents.actions import Observation
-from rft.agents.settings import Settings
+from rft.agents.settings import WHOLE, Settings
 from rft.hooks.rollout_seeds import of_turn
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rft.retriever.client import Passage
 
+WHY_CHARACTERS = 100  # of what was wrong with a turn: it may quote the policy
 FINISHED = ("stop", "length")  # what an engine says of a turn that it ended by itself; others were aborted
 
 
@@ -237,13 +238,33 @@ def _observation(
     last: bool,
 ) -> Observation:
     """What the protocol writes after a turn: passages or what was wrong, and whether the next turn is the last."""
-    notes = [protocol.invalid(wrong)] if wrong is not None else []
+    notes = [protocol.invalid(wrong[:WHY_CHARACTERS])] if wrong is not None else []
     notes += [protocol.LAST_TURN] if last else []
     note = " ".join(notes) or None
     found = protocol.observation(passages, note=note, after=after, limit=limit, tokenizer=tokenizer)
     if len(found.tokens) > limit:
         raise ValueError(f"the protocol wrote {len(found.tokens)} tokens; wanted {limit} at most")
     return found
+
+
+def require_room_for_sentences(settings: Settings, protocol: ModuleType, tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Refuse a limit of observations that a sentence to the model alone exceeds: with the first invalid turn the run
+    would end.
+
+    Raises:
+        ValueError: the limit is smaller with this tokenizer.
+    """
+    notes = [f"{protocol.invalid(why)} {protocol.LAST_TURN}" for why in ("x" * WHY_CHARACTERS, protocol.parse("").text)]
+    write = partial(protocol.observation, limit=WHOLE["observation_tokens"].high, tokenizer=tokenizer)
+    ends = ("", "<|end|>", "<|call|>", "<|return|>")
+    written = [write(None, note=note, after=end) for note in notes for end in ends]
+    least = max(len(each.tokens) for each in written)
+    if settings.observation_tokens < least:
+        name = WHOLE["observation_tokens"].variable
+        raise ValueError(
+            f"found {name}={settings.observation_tokens}, wanted {least} or more: what the {settings.protocol} protocol "
+            "says to a turn that is not valid has so many tokens"
+        )
 
 
 @contextmanager
