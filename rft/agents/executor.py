@@ -107,7 +107,7 @@ def graded(answer: str | None, label: object) -> tuple[bool, bool]:
     """Whether an answer is right, and whether its label can be read."""
     try:
         answers = answers_of(label)
-    except ValueError:
+    except (ValueError, TypeError):  # no such text, or no text at all
         return False, False
     return answer is not None and is_exact(answer, answers), True
 
