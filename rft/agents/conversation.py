@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from rft.retriever.client import Passage
 
-WHY_CHARACTERS = 100  # of what was wrong with a turn: it may quote the policy
+# Turns that are invalid in every way, and every way to end one.
+INVALID_TURNS = ("", "</search>", "</answer>", "<search></search>", "<search><|end|></search>", "<|end|>", "<|return|>")
+INVALID_TURNS += ("<|call|>", "<|message|>{<|call|>", " to=functions.search<|message|>{<|call|>", "<|channel|>")
 FINISHED = ("stop", "length")  # what an engine says of a turn that it ended by itself; others were aborted
 
 
@@ -238,7 +240,7 @@ def _observation(
     last: bool,
 ) -> Observation:
     """What the protocol writes after a turn: passages or what was wrong, and whether the next turn is the last."""
-    notes = [protocol.invalid(wrong[:WHY_CHARACTERS])] if wrong is not None else []
+    notes = [protocol.invalid(wrong)] if wrong is not None else []
     notes += [protocol.LAST_TURN] if last else []
     note = " ".join(notes) or None
     found = protocol.observation(passages, note=note, after=after, limit=limit, tokenizer=tokenizer)
@@ -254,11 +256,10 @@ def require_room_for_sentences(settings: Settings, protocol: ModuleType, tokeniz
     Raises:
         ValueError: the limit is smaller with this tokenizer.
     """
-    notes = [f"{protocol.invalid(why)} {protocol.LAST_TURN}" for why in ("x" * WHY_CHARACTERS, protocol.parse("").text)]
+    actions = [protocol.parse(turn) for turn in INVALID_TURNS]
+    notes = {f"{protocol.invalid(found.text)} {protocol.LAST_TURN}" for found in actions if found.kind == "invalid"}
     write = partial(protocol.observation, limit=WHOLE["observation_tokens"].high, tokenizer=tokenizer)
-    ends = ("", "<|end|>", "<|call|>", "<|return|>")
-    written = [write(None, note=note, after=end) for note in notes for end in ends]
-    least = max(len(each.tokens) for each in written)
+    least = max(len(write(None, note=note, after=turn).tokens) for note in notes for turn in INVALID_TURNS)
     if settings.observation_tokens < least:
         name = WHOLE["observation_tokens"].variable
         raise ValueError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from openrlhf.utils.agent import AgentExecutorBase
 
 from rft.agents.conversation import Conversation, converse, require_room_for_sentences
+from rft.agents.searching import search
 from rft.agents.settings import Settings
 from rft.grading.short_answer import answers_of, is_exact
 from rft.hooks.rewards import position
@@ -102,7 +103,7 @@ class SearchExecutor(AgentExecutorBase):
         await self._client.close()
 
     async def _search(self, query: str) -> list[Passage]:
-        return (await self._client.retrieve([query], self.settings.topk))[0]
+        return await search(self._client, query, self.settings.topk)
 
 
 def graded(answer: str | None, label: object) -> tuple[bool, bool]:
