@@ -93,7 +93,7 @@ class JsonClient:
                     if got.status < 500:
                         raise service.error(f"{address} refused the request with {fault}")
                     retry_after = _seconds(got.headers.get("Retry-After"))
-            except (aiohttp.ContentTypeError, ValueError) as error:
+            except (aiohttp.ContentTypeError, ValueError, RecursionError) as error:
                 raise service.error(
                     f"{address}: found an answer that is no JSON ({str(error)[:SHOWN]}); wanted a {service.name} "
                     f"there; {service.repair}"

@@ -138,12 +138,13 @@ async def converse(
             began = time.perf_counter()
             output = checked(await engine.generate(list(talk.tokens), asked), asked)
             seconds = time.perf_counter() - began
+            log_probs = [] if zeros is None else sampled_log_probs(output)
         sampled = list(output.token_ids)
         with _named(turn, "reading the action"):
             text = tokenizer.decode(sampled, skip_special_tokens=False, clean_up_tokenization_spaces=False)
             action = protocol.parse(text)
         talk.action_ranges.append((len(talk.tokens), len(talk.tokens) + len(sampled)))
-        _append(talk, sampled, sampled_log_probs(output) if zeros is not None else [])
+        _append(talk, sampled, log_probs)
         done = Turn(action.kind, sampled, seconds=seconds, finish=output.finish_reason)
         talk.turns.append(done)
         if last or action.kind == "answer":

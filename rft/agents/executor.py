@@ -94,6 +94,10 @@ class SearchExecutor(AgentExecutorBase):
             "extra_logs": logs(talk) | {"correctness": float(correct), "label_invalid": float(not label_valid)},
         }
 
+    async def close(self) -> None:
+        """Ends the connections of the running event loop; an actor keeps them as long as it lives."""
+        await self._client.close()
+
     async def _search(self, query: str) -> list[Passage]:
         # A retriever refuses longer queries, and what the policy writes must not end the run.
         return (await self._client.retrieve([query[:QUERY_CHARACTERS]], self.settings.topk))[0]
@@ -103,7 +107,7 @@ def graded(answer: str | None, label: object) -> tuple[bool, bool]:
     """Whether an answer is right, and whether its label can be read."""
     try:
         answers = answers_of(label)
-    except ValueError:
+    except (ValueError, TypeError):  # no such text, or no text at all
         return False, False
     return answer is not None and is_exact(answer, answers), True
 

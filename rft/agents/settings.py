@@ -89,4 +89,4 @@ def _is_address(url: str) -> bool:
 
 
 def _wrong(variable: str, found: object, wanted: str) -> ValueError:
-    return ValueError(f"{variable}: found {found!r}, wanted {wanted}; correct it or unset it")
+    return ValueError(f"found {variable}={found}, wanted {wanted}; correct it or unset it")

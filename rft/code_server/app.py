@@ -1,6 +1,5 @@
 """The code server's endpoints (docs/code_rewards.md)."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -8,22 +7,19 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.exceptions import HTTPException
 
 import rft
 from rft.code import judge, tool
 from rft.code.sandbox import IsolationError, Pool
-from rft.code_server import PROGRAM_CHARACTERS, limits
-from rft.code_server.guard import Guard, refusal
+from rft.code_server import PROGRAM_CHARACTERS, TOKEN_VARIABLE, limits
 from rft.code_server.metrics import Metrics
-from rft.code_server.queue import Full, Queue, Stopping
+from rft.code_server.queue import Queue
+from rft.service.answers import SHOWN, Gone, say_failures, while_connected
+from rft.service.guard import Guard, refusal
 
 log = logging.getLogger("rft.code_server")
 
-SHOWN = 300  # characters of an error's text in an answer
-HTTP_CAUSES = {400: "body", 408: "slow_body"}
 TOO_LONG = "compile_error"  # the cause of a program that no compiler is asked about
 
 
@@ -104,82 +100,15 @@ def make_app(pool: Pool, queue: Queue, token: str | None = None, with_tool: bool
     async def numbers() -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-    _say_failures(app, metrics)
-    paths = frozenset(route.path for route in app.routes)
-    app.add_middleware(Guard, metrics=metrics, paths=paths, token=token)
-    return app
-
-
-class Gone(Exception):
-    """The client has closed its connection."""
-
-
-async def while_connected(request: Request, work: Awaitable) -> Any:
-    """What `work` gives; cancelled when the client has gone, so that its sandbox is free for the next.
-
-    Raises:
-        Gone: nobody is there to be answered.
-        Stopping: `work` was cancelled from elsewhere.
-    """
-
-    async def disconnected() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    job, gone = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
-    try:
-        await asyncio.wait({job, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not job.done():
-            raise Gone
-        if job.cancelled():
-            raise Stopping
-        return job.result()
-    finally:
-        job.cancel()
-        gone.cancel()
-        await asyncio.gather(job, gone, return_exceptions=True)
-
-
-def _say_failures(app: FastAPI, metrics: Metrics) -> None:
-    """Answers for what is no verdict. None of them holds more than a line of what was sent."""
-
-    @app.exception_handler(RequestValidationError)
-    async def unsound(_: Request, error: RequestValidationError) -> Response:
-        faults = [
-            {"where": ".".join(map(str, fault["loc"]))[:SHOWN], "what": fault["msg"][:SHOWN]}
-            for fault in error.errors()[:8]
-        ]
-        return refusal(422, "request", faults)
-
-    @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
-        refused = refusal(error.status_code, HTTP_CAUSES.get(error.status_code, "http"), error.detail)
-        refused.headers.update((error.headers or {}) | {"Connection": "close"})  # of a body, the rest stays unread
-        return refused
-
-    @app.exception_handler(Gone)
-    async def gone(_: Request, __: Gone) -> Response:
-        return refusal(499, "client_gone", "")  # for the count alone
-
-    @app.exception_handler(Full)
-    async def full(_: Request, __: Full) -> Response:
-        metrics.failures.labels("queue_full").inc()
-        wait = str(limits.RETRY_SECONDS)
-        return refusal(503, "queue_full", f"{limits.QUEUE} requests wait; try again", Retry_After=wait)
-
-    @app.exception_handler(Stopping)
-    async def stopping(_: Request, __: Stopping) -> Response:
-        metrics.failures.labels("stopping").inc()
-        return refusal(503, "stopping", "the server is being stopped", Connection="close")
+    say_failures(app, metrics.failed, limits.QUEUE)
 
     @app.exception_handler(IsolationError)
     @app.exception_handler(OSError)
     async def no_sandbox(_: Request, error: Exception) -> Response:
-        metrics.failures.labels("sandbox").inc()
+        metrics.failed("sandbox")
         log.error("no sandbox: %s: %s", type(error).__name__, error)
         return refusal(503, "sandbox", f"{type(error).__name__}: {error}"[:SHOWN], Retry_After="1")
 
-    @app.exception_handler(Exception)
-    async def internal(_: Request, error: Exception) -> Response:
-        metrics.failures.labels("internal").inc()
-        return refusal(500, "internal", type(error).__name__)  # uvicorn logs it
+    paths = frozenset(route.path for route in app.routes)
+    app.add_middleware(Guard, count=metrics.answered, paths=paths, token=token, variable=TOKEN_VARIABLE)
+    return app

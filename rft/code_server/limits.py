@@ -7,9 +7,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from rft.code_server import SECONDS
 
 BODY_BYTES = 8 << 20
-BODY_SECONDS = 30.0  # from the end of the headers to the end of the body
-HEADER_SECONDS = 10.0  # from the connection, or the first byte of a further request, to the end of the headers
-KEEP_ALIVE_SECONDS = 75  # longer than clients keep an idle connection, so that theirs never meets our closing
 TEXT_CHARACTERS = 1 << 20  # one test, or the setup
 TESTS = 1000
 TEST_SECONDS = 60.0
@@ -18,7 +15,6 @@ QUEUE = 1024  # requests that wait
 CONNECTIONS = 2 * QUEUE
 STOP_SECONDS = 5  # for what runs when the server is told to stop; then it is cancelled
 CLOSE_SECONDS = 5  # for answers and connections after that
-RETRY_SECONDS = 2  # what a client is told to wait where the queue is full
 
 
 def _plain(text: str) -> str:

@@ -5,13 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-
-class Full(Exception):
-    """As many requests wait as may wait."""
-
-
-class Stopping(Exception):
-    """The server is being stopped."""
+from rft.service.answers import Full, Stopping
 
 
 class Queue:

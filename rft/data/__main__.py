@@ -9,8 +9,10 @@ from rft.data.check import apart_faults, check_file
 from rft.data.code import make as code
 from rft.data.reward_trial import try_reward
 from rft.data.row_files import MANY
+from rft.data.search import corpus
+from rft.data.search import make as search
 
-TASKS = {"math": make.run, "code": code.run}
+TASKS = {"math": make.run, "code": code.run, "search": search.run}
 
 
 def main() -> int:
@@ -24,15 +26,19 @@ def main() -> int:
     making.add_argument("--task", choices=sorted(TASKS), default="math", help="default: math")
     make.add_options(making)
     code.add_options(making.add_argument_group("with --task code"))
+    search.add_options(making.add_argument_group("with --task search"))
+    corpus.add_options(commands.add_parser("corpus", help="check or convert the corpus that a retriever searches"))
     args = parser.parse_args()
-    return run_check(args) if args.command == "check" else run_make(args)
+    return {"check": run_check, "make": run_make, "corpus": corpus.run}[args.command](args)
 
 
 def run_make(args: argparse.Namespace) -> int:
     """Exit status 1 and one message where something is missing or wrong, 130 after Ctrl-C; then --out is as it was."""
     try:
         if args.task != "code" and (args.sanitized or args.verify):
-            raise ValueError("found --sanitized or --verify with --task math, wanted neither; pass --task code")
+            raise ValueError(f"found --sanitized or --verify with --task {args.task}, wanted neither; pass --task code")
+        if args.task != "search" and args.protocol:
+            raise ValueError(f"found --protocol with --task {args.task}, wanted it left out; pass --task search")
         TASKS[args.task](args)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

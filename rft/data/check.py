@@ -6,14 +6,15 @@ from pathlib import Path
 from rft.code import labels
 from rft.data.canonical import content_hash
 from rft.data.code.tasks import parse_tests
-from rft.grading import grade
+from rft.grading import grade, short_answer
 from rft.problems import input_fault, is_text, parse_line, problem_text, shorten
 
 
 def check_file(path: Path) -> tuple[list[str], dict[str, int]]:
     """Faults of a JSONL problem file, one message each, and its problems' hashes with the line of each.
 
-    Wanted in each line: `input` (text or chat messages), `label` (as text, the answer or the tests of a program), and
+    Wanted in each line: `input` (text or chat messages), `label` (as text: an answer, the tests of a program, or the
+    answers to a question), and
     the same fields with the same types as in the first line, since the trainer's JSON reader takes a type from the
     first rows. `id` is unique.
     """
@@ -68,6 +69,8 @@ def label_fault(label: object) -> str | None:
         return "found no answer, wanted one; remove the row"
     if labels.is_code_label(label):
         return code_label_fault(label)
+    if short_answer.is_search_label(label):
+        return search_label_fault(label)
     if not is_text(label) or not is_gradable(label):
         return f"found {shorten(label)}, which the grader cannot parse; correct it or remove the row"
     return None
@@ -79,6 +82,15 @@ def code_label_fault(label: str) -> str | None:
         found = labels.parse(label)
         if found.kind != labels.STDIO:
             parse_tests((*filter(str.strip, [found.setup]), *found.tests))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def search_label_fault(label: str) -> str | None:
+    """What is wrong with the label of a question (`rft.grading.short_answer`), or None: answers that can be given."""
+    try:
+        short_answer.answers_of(label)
     except ValueError as error:
         return str(error)
     return None

@@ -11,6 +11,7 @@ from rft.data.canonical import content_hash, priority
 from rft.data.check import check_file
 from rft.data.row_files import input_identity, read_rows, require_apart, write_rows, written_together
 from rft.grading import equal
+from rft.grading.short_answer import answers_of, is_search_label, normalized
 from rft.problems import problem_text, shorten
 
 ORDERS = ("file", "random", "easy-first", "hard-first")
@@ -146,7 +147,9 @@ def without_copies(parts: list[Part], datasets: list[list[dict]]) -> list[list[d
 
 
 def same_label(one: str, other: str) -> bool:
-    """Whether two labels state one answer, or the same tests."""
+    """Whether two labels state one answer, or the same tests; of questions, whether some answer is in both."""
+    if is_search_label(one) and is_search_label(other):
+        return not {*map(normalized, answers_of(one))}.isdisjoint(map(normalized, answers_of(other)))
     if labels.is_code_label(one) and labels.is_code_label(other):
         return labels.parse(one) == labels.parse(other)
     return equal(one, other)

@@ -157,6 +157,11 @@ def _bands(codes: np.ndarray, empty) -> list[bytes]:
     return [bytes((band,)) + raw[band * width : (band + 1) * width] for band in range(BANDS)]
 
 
+def similar(codes: np.ndarray, index: EvalIndex) -> list[int]:
+    """Indices of the evaluation problems whose `shingles` may be similar, by MinHash, in their order."""
+    return sorted({number for band in _bands(codes, index.empty) for number in index.bands.get(band, ())})
+
+
 def _ngram_match(listed: list[str], index: EvalIndex) -> Match | None:
     short = ngrams(listed, SHORT)
     shared = Counter(number for gram in short if gram in index.short_grams for number in index.short_grams[gram])
@@ -193,8 +198,7 @@ def _formula_match(problem: str, listed: list[str], text: str, label: str, index
 def _near_duplicate(listed: list[str], text: str, label: str, index: EvalIndex) -> Match | None:
     codes, own_numbers = shingles(listed), numbers(text)
     best = None
-    candidates = {number for band in _bands(codes, index.empty) for number in index.bands.get(band, ())}
-    for number in sorted(candidates):
+    for number in similar(codes, index):
         problem = index.problems[number]
         same_answer = problem.label is None or equal(label, problem.label)
         same_numbers = own_numbers == index.numbers[number]

@@ -15,7 +15,7 @@ from rft.code.labels import is_code_label
 from rft.data import verdicts
 from rft.data.curriculum import read_dataset
 from rft.data.row_files import require_apart, write_rows, written_together
-from rft.data.verdicts import Response, are_correct, code_grader, require_code_server
+from rft.data.verdicts import Response, are_correct, code_grader, require_code_server, require_no_search
 from rft.hooks import chat_date, reasoning_effort
 from rft.problems import parse_line
 from rft.record.digest import tree_digest
@@ -59,6 +59,7 @@ def estimate(model: str, dataset: Path, sampling: Sampling, cache: Path, out: Pa
         )
     require_apart([out], [dataset, cache])
     problems = read_dataset(dataset)
+    require_no_search(row["label"] for row in problems)
     run = run_key(model, sampling)
     with locked(cache) as stream:
         known = {(r["run"], r["problem"], r["index"]): r for r in read_jsonl(cache)}

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rft.code.labels import is_code_label
 from rft.data.row_files import read_rows
+from rft.grading.short_answer import is_search_label
 from rft.hooks.rewards import RewardError, merge
 from rft.problems import problem_text, shorten
 
@@ -34,6 +35,10 @@ def try_reward(file: Path, dataset: Path) -> list[Trial]:
     for _, (number, fields) in zip(range(TRIED), read_rows(dataset), strict=False):
         label, prompt = fields["label"], f"{problem_text(fields)}\n"
         where = f"{dataset}, line {number}, label {shorten(label)}"
+        if is_search_label(label):
+            raise ValueError(
+                f"{where}: found a question to search for, whose reward is the agent's; leave --reward out"
+            )
         answer, text = right_answer(fields)
         right = None if text is None else _call(reward_func, file, prompt, text, label, where)
         found.append(Trial(where, answer, right, _call(reward_func, file, prompt, "", label, where)))

@@ -9,6 +9,8 @@ from rft.code.labels import is_code_label
 from rft.code_server import CodeServerError, grade
 from rft.grading import grade as grade_answer
 from rft.grading import open_channel
+from rft.grading.short_answer import is_search_label
+from rft.problems import shorten
 from rft.record.digest import tree_digest
 
 
@@ -18,6 +20,16 @@ class Response(NamedTuple):
     text: str  # decoded, special tokens kept, without the prompt
     prompt: str  # as rendered
     label: str
+
+
+def require_no_search(labels: Iterable[str]) -> None:
+    """Before anything is sampled: ValueError where a label asks for a search, which a single response does not make."""
+    if label := next(filter(is_search_label, labels), None):
+        raise ValueError(
+            f"found the label {shorten(label)} of a question to search for, wanted answers or tests: one response "
+            "without a retriever says nothing of an agent; evaluate it instead: .venv/bin/python eval/eval_posthoc.py "
+            "--help (--agent)"
+        )
 
 
 def require_code_server(labels: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
 """Numbers about a step's samples: how rewards are spread, and how many groups carry a gradient."""
 
-import math
-
 import numpy as np
+
+from rft.hooks.turn_metrics import column, turn_metrics
 
 
 def sample_metrics(samples: list, n_samples_per_prompt: int) -> dict[str, float]:
@@ -18,7 +18,8 @@ def sample_metrics(samples: list, n_samples_per_prompt: int) -> dict[str, float]
         of two or more
         `group_zero_variance_share` (no advantage, so no gradient) and `group_mixed_share` (some samples right, some
         wrong); `high_reward_but_wrong`, the share of samples with a reward above 0.5 whose answer is wrong, where
-        `correctness` is known: below 0.5 of it, or of `pass_rate`, where a program may be right in part.
+        `correctness` is known: below 0.5 of it, or of `pass_rate`, where a program may be right in part; and what
+        `turn_metrics` finds in conversations.
 
     Groups without variance: a binary reward leaves 43% of groups of 8 without a gradient at a solve rate of 0.1.
     """
@@ -33,19 +34,13 @@ def sample_metrics(samples: list, n_samples_per_prompt: int) -> dict[str, float]
         "reward_max": rewards.max(),
         "reward_p90": np.quantile(rewards, 0.9),
     }
-    correct = _column(samples, "correctness")
+    correct = column(samples, "correctness")
     if n_samples_per_prompt > 1:
         groups = rewards.reshape(-1, n_samples_per_prompt)
         metrics["group_zero_variance_share"] = (groups.max(1) == groups.min(1)).mean()
         right = (rewards if correct is None else correct).reshape(-1, n_samples_per_prompt) > 0.5
         metrics["group_mixed_share"] = (right.any(1) & ~right.all(1)).mean()
     if correct is not None:
-        passed = _column(samples, "pass_rate")
+        passed = column(samples, "pass_rate")
         metrics["high_reward_but_wrong"] = ((rewards > 0.5) & ((correct if passed is None else passed) < 0.5)).mean()
-    return {name: float(value) for name, value in metrics.items()}
-
-
-def _column(samples: list, name: str) -> np.ndarray | None:
-    """One number of `info` a sample, or None unless every sample has it."""
-    values = [float(sample.info[name][0]) if name in sample.info else math.nan for sample in samples]
-    return None if np.isnan(values).any() else np.array(values)
+    return {name: float(value) for name, value in metrics.items()} | turn_metrics(samples)

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 from rft.code.labels import is_code_label
 from rft.code_server.grade import stated
 from rft.grading import grade, open_channel
+from rft.grading.short_answer import is_search_label
+from rft.record.conversation import MODEL, numbers_of, segments
 from rft.record.files import replace_bytes
 from rft.record.samples import TRAINING, drop_oldest, file_name
 
 if TYPE_CHECKING:
+    import torch
     from openrlhf.trainer.ppo_utils.experience_maker import Experience
     from transformers import PreTrainedTokenizerBase
 
@@ -42,8 +45,10 @@ def write_samples(
 
     Each line: `prompt`, `response`, `label`, `reward`, `prompt_tokens`, `response_tokens`, `extracted_answer` and
     `extraction` (`boxed`, `last number`, `none`) as `rft.grading` sees the response, of a code task the program and the
-    method of `rft.code.extract`, then every number and text that the engine and the reward function logged
-    (`adapter_version`, `truncated`, `parse_method`, …). The verdict is the reward's; none is made here.
+    method of `rft.code.extract`, of a search task what the agent took for the answer (`answer`, `none`); then every
+    number and text that the engine and the reward function or agent logged (`adapter_version`, `truncated`,
+    `parse_method`, …). The verdict is the reward's; none is made here. A sample of an agent has `turns` too, what
+    `response` consists of: see `turns_of_sample`.
     """
     directory = os.environ.get("SAMPLES_LOG_DIR")
     left_out = kind == TRAINING and (not args.samples_every or global_step % args.samples_every)
@@ -58,12 +63,12 @@ def write_samples(
 
 def sample_line(sample: "Experience", tokenizer: "PreTrainedTokenizerBase") -> str:
     """One sample as a JSON line, newline last; numbers that are not finite become null."""
-    tokens, actions = sample.sequences[0], sample.action_mask[0].nonzero().flatten()
     # action_mask[i] speaks of token i + 1; a response without tokens has no action.
-    first = int(actions[0]) + 1 if len(actions) else len(tokens)
-    prompt, label = sample.prompts[0], sample.labels[0]
+    tokens, parts = sample.sequences[0], segments([0, *sample.action_mask[0].tolist()])
+    first = parts[0][1] if parts else len(tokens)
+    prompt, label, texts = sample.prompts[0], sample.labels[0], getattr(sample, "texts", {})
     response = tokenizer.decode(tokens[first:], skip_special_tokens=False)
-    answer, method = _stated(response, prompt, label)
+    answer, method = _stated(response, prompt, label, texts)
     record = {
         "prompt": prompt,
         "response": response,
@@ -74,16 +79,47 @@ def sample_line(sample: "Experience", tokenizer: "PreTrainedTokenizerBase") -> s
         "extracted_answer": answer,
         "extraction": method,
     }
-    skipped = ("reward", "response_length", "total_length")
+    skipped = ("reward", "response_length", "total_length", "turns")
     record |= {name: _number(value[0]) for name, value in sample.info.items() if name not in skipped}
-    record |= getattr(sample, "texts", {})
+    record |= texts
+    if "turns" in sample.info or len(parts) > 1:
+        record["turns"] = turns_of_sample(tokens, parts, tokenizer, numbers_of(texts.get("turn_seconds")))
     return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _stated(response: str, prompt: str, label: object) -> tuple[str | None, str]:
+def turns_of_sample(
+    tokens: "torch.Tensor",
+    parts: list[tuple[str, int, int]],
+    tokenizer: "PreTrainedTokenizerBase",
+    seconds: list[float],
+) -> list[dict]:
+    """What the model sampled (`by` is `model`) and what its environment wrote (`environment`), in order.
+
+    Args:
+        tokens: ids of the whole sequence (tokens,).
+        parts: of `rft.record.conversation.segments`.
+        seconds: of sampling, one a turn of the model; otherwise they are left out.
+
+    Returns:
+        dicts of `by`, `text` (special tokens kept), `tokens` (how many) and, of the model's, `seconds`.
+    """
+    turns = [
+        {"by": by, "text": tokenizer.decode(tokens[start:end], skip_special_tokens=False), "tokens": end - start}
+        for by, start, end in parts
+    ]
+    sampled = [turn for turn in turns if turn["by"] == MODEL]
+    for turn, took in zip(sampled, seconds if len(seconds) == len(sampled) else [], strict=False):
+        turn["seconds"] = took
+    return turns
+
+
+def _stated(response: str, prompt: str, label: object, texts: dict[str, str]) -> tuple[str | None, str]:
     """What a response answers, and how that was found."""
     if is_code_label(label):
         return stated(response, prompt, label)[:2]
+    if is_search_label(label):  # the agent has parsed its own tags
+        answer = texts.get("answer")
+        return (answer, "answer") if answer else (None, "none")
     verdict = grade(response, None if label is None else str(label), open_channel(prompt))
     return verdict.answer, EXTRACTION[verdict.method]
 

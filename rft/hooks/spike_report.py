@@ -56,8 +56,9 @@ def worst_tokens(
     first update on a rollout every log-ratio is 0, and that is what is left to tell tokens apart.
 
     Returns:
-        One dict per token: micro-batch, sample, position in the sequence, token id, its text and the text of the
-        `CONTEXT_TOKENS` before it, log-probabilities (nats), advantage, score.
+        One dict per token: micro-batch, sample, position in the sequence, turn (from 1: of what the policy sampled
+        without an interruption), token id, its text and the text of the `CONTEXT_TOKENS` before it, log-probabilities
+        (nats), advantage, score.
     """
     rows = []
     for number, micro in enumerate(micros):
@@ -90,6 +91,7 @@ def _describe_token(micro: dict[str, torch.Tensor], tokenizer, number: int, samp
         "micro_batch": number,
         "sample": sample,
         "position": position,
+        "turn": turn_of(micro["action_mask"][sample], action),
         "token_id": int(ids[position]),
         "token": tokenizer.decode(ids[position : position + 1].tolist()),
         "context": tokenizer.decode(before.tolist()),
@@ -97,6 +99,12 @@ def _describe_token(micro: dict[str, torch.Tensor], tokenizer, number: int, samp
         "advantage": advantage,
         "score": abs((log_probs["log_prob"] - log_probs["old_log_prob"]) * advantage),
     }
+
+
+def turn_of(mask: torch.Tensor, action: int) -> int:
+    """Which of a sample's turns, from 1, an action position is in; `mask` (actions,) is 1 on sampled tokens."""
+    begun = mask.bool()[: action + 1]
+    return int(begun[0]) + int((begun[1:] & ~begun[:-1]).sum())
 
 
 def finite(value: object):

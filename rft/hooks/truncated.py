@@ -1,5 +1,6 @@
 """`--mask_truncated`: answers that were cut at the length limit are taken out of the loss."""
 
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,3 +23,22 @@ def mask(experiences: list["Experience"]) -> list["Experience"]:
         cut = experience.info["truncated"].bool()
         experience.action_mask = experience.action_mask.masked_fill(cut[:, None], 0)
     return experiences
+
+
+def said(response: dict, args: Namespace) -> bool:
+    """Whether a sample was cut at the length limit, as the executor that made it says.
+
+    Args:
+        response: what `AgentExecutorBase.execute` returned; `truncated` where it knows.
+        args: `mask_truncated`, `agent_func_path`.
+
+    Raises:
+        ValueError: the sample does not say it, and those that were cut shall be masked.
+    """
+    if args.mask_truncated and "truncated" not in response:
+        raise ValueError(
+            f"--mask_truncated: a sample of --agent_func_path {args.agent_func_path} does not say whether it was cut\n"
+            f"  found:  {', '.join(sorted(response))}\n  wanted: truncated, True or False, beside them\n"
+            "  repair: let execute() return it, or leave --mask_truncated out"
+        )
+    return bool(response.get("truncated", False))

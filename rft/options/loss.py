@@ -1,6 +1,8 @@
 """Which options of the loss go together, for the trainer and for preflight, so without torch; docs/loss.md explains."""
 
+import re
 from argparse import Namespace
+from pathlib import Path
 
 # The corrections for rollouts of another policy, with their usual bounds: the cap C, or IcePop's [α, β].
 CORRECTIONS = {"tis": [2.0], "token-mis": [2.0], "seq-mis": [2.0], "icepop": [0.5, 5.0]}
@@ -24,12 +26,14 @@ def require_sound_loss(args: Namespace) -> None:
 
     Raises:
         ValueError: a correction whose name, bounds or loss type do not fit; a group of one; batch normalisation of a
-            loss that is no mean over tokens; a mask of cut answers where none is known, or a mean counts them.
+            loss that is no mean over tokens; a mask of cut answers where none is known, or a mean counts them; an agent
+            with a discount.
     """
     require_defined_correction(args)
     require_group(args)
     require_token_mean(args)
     require_maskable(args)
+    require_undiscounted(args)
 
 
 def require_defined_correction(args: Namespace) -> None:
@@ -113,15 +117,50 @@ def require_maskable(args: Namespace) -> None:
     """Refuse `--mask_truncated` where it would mask nothing, or leave what it masks in the divisor.
 
     Raises:
-        ValueError: with an agent, whose samples do not say that they were cut; with gspo, a mean over responses.
+        ValueError: with an agent whose samples do not say that they were cut; with gspo, a mean over responses.
     """
-    if args.mask_truncated and (args.agent_func_path or args.policy_loss_type == "gspo"):
-        agent = bool(args.agent_func_path)
+    agent = args.agent_func_path
+    if args.mask_truncated and agent and says_nothing_of_cuts(Path(agent)):
         raise ValueError(
-            "--mask_truncated needs answers of one turn that say whether they were cut, and a mean over tokens\n"
-            f"  found:  {f'--agent_func_path {args.agent_func_path}' if agent else '--policy_loss_type gspo'}\n"
-            f"  wanted: {'a reward function (--remote_rm_url)' if agent else '--policy_loss_type ppo'}\n"
+            "--mask_truncated needs samples that say whether they were cut, and this agent's say nothing\n"
+            f"  found:  --agent_func_path {agent}, without the word truncated\n"
+            "  wanted: agents/agent_func_search.py, or an execute() that returns truncated, True or False\n"
             "  repair: leave --mask_truncated out"
+        )
+    if args.mask_truncated and args.policy_loss_type == "gspo":
+        raise ValueError(
+            "--mask_truncated needs a mean over tokens, of which it takes some out\n"
+            "  found:  --policy_loss_type gspo\n  wanted: --policy_loss_type ppo\n"
+            "  repair: leave --mask_truncated out"
+        )
+
+
+def says_nothing_of_cuts(file: Path) -> bool:
+    """Whether an agent's file can be read, has nothing of `rft.agents`, whose samples say it, and never says
+    `truncated`; it is not run. What its samples hold is looked at again when they come (`rft.hooks.truncated.said`)."""
+    try:
+        return not re.search(r"\btruncated\b|\brft\.agents\b", file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False  # it may lie on the engines' machine alone
+
+
+def require_undiscounted(args: Namespace) -> None:
+    """Refuse a discount a token in conversations, whose steps are not all the policy's.
+
+    OpenRLHF discounts once a position, what the environment wrote included, and a critic's value there is 0: with
+    `--gamma 1 --lambd 1` both drop out of the sums, otherwise an advantage depends on the length of observations.
+
+    Raises:
+        ValueError: an agent, with an estimator that discounts.
+    """
+    wrong = {"gae": ("gamma", "lambd"), "reinforce": ("gamma",)}.get(args.advantage_estimator, ())
+    wrong = [f"--{name} {getattr(args, name):g}" for name in wrong if getattr(args, name) != 1]
+    if args.agent_func_path and wrong:
+        raise ValueError(
+            "a discount a token counts what an agent's environment wrote as steps of the policy\n"
+            f"  found:  --agent_func_path {args.agent_func_path} --advantage_estimator {args.advantage_estimator} "
+            f"{' '.join(wrong)}\n  wanted: {' '.join(f'{word.split()[0]} 1' for word in wrong)}\n"
+            "  repair: leave them out, 1 is the default"
         )
 
 

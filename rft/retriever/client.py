@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from rft.json_client import PATIENCE, SHOWN, JsonClient, Service
-from rft.retriever import PORT, TOKEN_VARIABLE, URL_VARIABLE, RetrieverError
+from rft.retriever import PORT, QUERY_CHARACTERS, TOKEN_VARIABLE, URL_VARIABLE, RetrieverError
 
 URL = f"http://127.0.0.1:{PORT}"
 READ_TIMEOUT = 120.0  # seconds for an answer: a flat index of 21 million passages takes 10 s a query on a busy CPU
@@ -54,14 +54,16 @@ class Client(JsonClient):
     async def retrieve(self, queries: list[str], topk: int) -> list[list[Passage]]:
         """The nearest passages for each query, the best first; a corpus of fewer has fewer.
 
+        Of a query the first 4,096 characters are sent, of which an encoder reads less. None may be blank.
+
         Raises:
             RetrieverError: no answer, or one that is not as many lists of passages as queries. Never empty for that.
         """
-        asked = {"queries": queries, "topk": topk, "return_scores": True}
+        asked = {"queries": [query[:QUERY_CHARACTERS] for query in queries], "topk": topk, "return_scores": True}
         found = await self.ask("POST", "/retrieve", asked)
         try:
             lists = [[_passage(entry) for entry in each] for each in found["result"]]
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise self._none(found, len(queries)) from error
         if len(lists) != len(queries) or not all(0 < len(each) <= topk for each in lists):
             raise self._none(found, len(queries))
@@ -81,5 +83,7 @@ def _passage(entry: dict) -> Passage:
     if text is None:
         title, _, text = document["contents"].partition("\n")
         title, text = (title.strip().strip('"'), text) if text else ("", title)
+    if not isinstance(text, str) or not isinstance(title, str | None) or not (text.strip() or (title or "").strip()):
+        raise TypeError
     score = entry.get("score")
-    return Passage(str(document.get("id", "")), title or "", str(text), None if score is None else float(score))
+    return Passage(str(document.get("id", "")), title or "", text, None if score is None else float(score))

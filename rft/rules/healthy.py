@@ -22,6 +22,11 @@ HEALTHY = {
     "lenient_disagreement": Healthy(1, high=0.05),
     "has_boxed": Healthy(1, low=0.9),
     "has_program": Healthy(1, low=0.9),
+    "answered": Healthy(1, low=0.9),
+    "searches": Healthy(1),
+    "correctness_searches_0": Healthy(1),
+    "correctness_searches_1": Healthy(1),
+    "correctness_searches_2": Healthy(1),
     "group_mixed_share": Healthy(1, low=0.3),
     "grad_norm": Healthy(2, low=1e-9, high=50),
     "ppo_kl": Healthy(2, -0.05, 0.05),
@@ -38,10 +43,13 @@ HEALTHY = {
     "sync_seconds": Healthy(2),
     "tokens_per_second_step": Healthy(2),
     "model_flops_utilization": Healthy(2),
+    "search_latency_p95": Healthy(2, high=10),
     "response_length": Healthy(3),
     "truncated": Healthy(3, high=0.5),
     "response_clip_ratio": Healthy(3, high=0.8),
     "high_reward_but_wrong": Healthy(3, high=0.0),
+    "invalid_action_share": Healthy(3, high=0.1),
+    "information_cut_share": Healthy(3, high=0.5),
 }
 
 

@@ -88,16 +88,20 @@ def advantage(training: list[dict], evaluations: list[dict], facts: dict) -> Ver
     return graded(bad, False, reason, {"last": spreads}, change)
 
 
+# What a task logs of its format, and what a response then has.
+FORMATS = {"has_program": "a program", "answered": "an answer", "has_boxed": "a boxed answer"}
+
+
 def answer_format(training: list[dict], evaluations: list[dict], facts: dict) -> Verdict | None:
-    """Responses without `\\boxed{}`, or without a program where programs are asked for: below 90% is a warning, below
-    one half the format is lost (docs/sources.md)."""
-    name, what = ("has_program", "program") if column(training, "has_program") else ("has_boxed", "boxed answer")
-    values = column(training, name)
-    if not values:
+    """Responses without `\\boxed{}`, without a program where programs are asked for, conversations without an answer:
+    below 90% is a warning, below one half the format is lost (docs/sources.md)."""
+    name = next((name for name in FORMATS if column(training, name)), None)
+    if name is None:
         return None
+    what, values = FORMATS[name], column(training, name)
     first, last = values[0], mean(values[-SUSTAINED:])
     falling = len(values) > SUSTAINED and last < first - 0.2
-    reason = f"{last:.0%} of the responses have a {what}, {first:.0%} at first"
+    reason = f"{last:.0%} of the responses have {what}, {first:.0%} at first"
     low = HEALTHY[name].low
     change = "raise --generate_max_len where responses are cut; else a short supervised phase (data/sft_train.jsonl)"
     bad = len(values) >= SUSTAINED and (last < 0.5 or (falling and last < low))

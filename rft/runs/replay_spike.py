@@ -224,9 +224,10 @@ def print_report(bundle: Bundle, rows: list[Row]) -> None:
         key=lambda token: math.inf if token["score"] is None else token["score"],
         reverse=True,
     )
-    print("worst tokens (rank, micro-batch, sample, position: score, log-prob, old log-prob, advantage, text)")
+    print("worst tokens (rank, micro-batch, sample, turn, position: score, log-prob, old log-prob, advantage, text)")
     for token in worst[:20]:
-        place = f"{token['rank']}, {token['micro_batch']}, {token['sample']}, {token['position']}"
+        names = ("rank", "micro_batch", "sample", "turn", "position")  # bundles of older runs have no turn
+        place = ", ".join(str(token.get(name, 1)) for name in names)
         numbers = ", ".join(
             "null" if token[key] is None else f"{token[key]:.4g}"
             for key in ("score", "log_prob", "old_log_prob", "advantage")

@@ -3,8 +3,10 @@
 python spike_train.py CHECKPOINT OUT ZERO_STAGE KIND        with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 
 Two rollouts of two updates of two micro-batches, or with KIND `dynamic` of micro-batches by tokens; with one rank their
-very last sample has an infinite advantage. Rank 0 writes to OUT the adapter as it was before every micro-batch
-and at the end (`adapters.safetensors`), and what each training step reported (`status.json`).
+very last sample has an infinite advantage. With `turns` the samples are conversations, and with `turns-noise` the same
+ones with other log-probabilities (old, engine's, reference's) and advantages wherever nothing was sampled. Rank 0
+writes to OUT the adapter as it was before every micro-batch and at the end (`adapters.safetensors`), and what each
+training step reported, with the metrics of each rollout (`status.json`).
 """
 
 import json
@@ -127,13 +129,13 @@ def build_trainer(args: types.SimpleNamespace) -> ActorPPOTrainer:
     )
 
 
-def fill_buffer(trainer: ActorPPOTrainer, rollout: int) -> None:
+def fill_buffer(trainer: ActorPPOTrainer, rollout: int, kind: str) -> None:
     """As the driver fills it: with this rank's share of the samples, or of the micro-batches made of all of them."""
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     if not trainer.args.use_dynamic_batch:
-        made = samples(trainer, rollout, rank)
+        made = samples(trainer, rollout, rank, kind)
     else:
-        whole = [experience for other in range(ranks) for experience in samples(trainer, rollout, other)]
+        whole = [experience for other in range(ranks) for experience in samples(trainer, rollout, other, kind)]
         for number, experience in enumerate(whole):
             experience.index = [number]
         made = share(token_batches.for_training(whole, trainer.args), rank, ranks)
@@ -147,7 +149,7 @@ def share(experiences: list[Experience], rank: int, ranks: int) -> list[Experien
     return experiences[rank * size : (rank + 1) * size]
 
 
-def samples(trainer: ActorPPOTrainer, rollout: int, rank: int) -> Iterator[Experience]:
+def samples(trainer: ActorPPOTrainer, rollout: int, rank: int, kind: str) -> Iterator[Experience]:
     """Samples of several lengths, whose old log-probabilities are off the policy's by noise of a known size."""
     generator = torch.Generator().manual_seed(100 * rollout + rank)
     for sample in range(MICRO * MICROS_AN_UPDATE * UPDATES):
@@ -156,18 +158,26 @@ def samples(trainer: ActorPPOTrainer, rollout: int, rank: int) -> Iterator[Exper
         attention_mask = torch.ones_like(sequences)
         action_mask = torch.zeros(1, prompt + response - 1, dtype=torch.bool)
         action_mask[:, prompt - 1 :] = True
+        if kind.startswith("turns"):  # two observations, the first one longer
+            action_mask[:, prompt + 1 : prompt + 5] = action_mask[:, prompt + 7 : prompt + 8] = False
         with torch.no_grad():
             log_probs = trainer.actor(sequences, action_mask, attention_mask=attention_mask)
         noise = [0.3 * torch.randn(log_probs.shape, generator=generator) * action_mask for _ in range(3)]
         numbers = {"total_length": prompt + response, "response_length": response, "reward": 1, "return": 1, "kl": 0}
+        advantages = torch.randn(1, 1, generator=generator).expand(log_probs.shape) * action_mask
+        of_tokens = [*(log_probs + one for one in noise), advantages]
+        if kind == "turns-noise":
+            other = torch.Generator().manual_seed(rollout + 7)
+            for values in of_tokens:
+                values += 20 * torch.randn(values.shape, generator=other) * ~action_mask
         yield Experience(
             sequences=sequences,
             attention_mask=attention_mask,
             action_mask=action_mask,
-            action_log_probs=log_probs + noise[0],
-            base_action_log_probs=log_probs + noise[1],
-            rollout_log_probs=log_probs + noise[2],
-            advantages=torch.randn(1, 1, generator=generator).expand(log_probs.shape) * action_mask,
+            action_log_probs=of_tokens[0],
+            base_action_log_probs=of_tokens[1],
+            rollout_log_probs=of_tokens[2],
+            advantages=of_tokens[3],
             info={k: torch.tensor([float(v)]) for k, v in {**numbers, "adapter_version": rollout}.items()},
         )
 
@@ -182,7 +192,7 @@ def adapter_now(trainer: ActorPPOTrainer) -> dict[str, torch.Tensor]:
 def main(checkpoint: str, out: str, zero_stage: str, kind: str) -> None:
     args = run_args(checkpoint, int(zero_stage), int(os.environ["WORLD_SIZE"]), dynamic=kind == "dynamic")
     trainer = build_trainer(args)
-    adapters, reports, stock_step = {}, [], trainer.training_step
+    adapters, reports, metrics, stock_step = {}, [], [], trainer.training_step
 
     def observed_step(experience, kl_ctl, step):
         prefix = f"{len(reports)}.{trainer.actor.model.global_steps}."
@@ -192,16 +202,16 @@ def main(checkpoint: str, out: str, zero_stage: str, kind: str) -> None:
 
     trainer.training_step = observed_step
     for rollout in range(ROLLOUTS):
-        fill_buffer(trainer, rollout)
+        fill_buffer(trainer, rollout, kind)
         if args.use_dynamic_batch and rollout == ROLLOUTS - 1 and torch.distributed.get_world_size() == 1:
             trainer.replay_buffer.items[-1].advantages.fill_(float("inf"))
-        trainer.ppo_train(KL_COEFFICIENT)
+        metrics.append(trainer.ppo_train(KL_COEFFICIENT))
         trainer.replay_buffer.clear()
     adapters.update({f"end.{name}": tensor for name, tensor in adapter_now(trainer).items()})
     if torch.distributed.get_rank() == 0:
         Path(out).mkdir(parents=True, exist_ok=True)
         save_file(adapters, Path(out, "adapters.safetensors"))
-        Path(out, "status.json").write_text(json.dumps(reports))
+        Path(out, "status.json").write_text(json.dumps(reports + metrics))
     torch.distributed.barrier()
 
 

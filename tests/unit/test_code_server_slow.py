@@ -6,17 +6,18 @@ import pytest
 from code_servers import BOUND, body, raw
 
 from rft.code.sandbox import Pool
-from rft.code_server import guard, limits
 from rft.code_server.app import make_app
 from rft.code_server.queue import Queue
-from rft.code_server.serve import Impatient, Server, configured
+from rft.code_server.serve import Server
+from rft.service import guard, process
+from rft.service.process import Impatient, configured
 
 
 async def served(talk) -> bytes:
     """What a server here answers on one connection to `talk`, until it closes."""
     async with Pool(slots=1) as pool:
         queue = Queue(1, 1)
-        config = configured(make_app(pool, queue))
+        config = configured(make_app(pool, queue), 16, BOUND)
         assert config.http is Impatient
         server = Server(config, queue)
         config.host, config.port = "127.0.0.1", 0
@@ -82,8 +83,8 @@ async def a_request_and_half(writer):
     ],
 )
 def test_a_slow_client_is_left(monkeypatch, talk, begins):
-    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.5)
-    monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", 1)
+    monkeypatch.setattr(process, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(process, "KEEP_ALIVE_SECONDS", 1)
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.5)
     answer = asyncio.run(served(talk))
     assert answer.startswith(begins) and (begins or not answer)

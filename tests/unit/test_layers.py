@@ -9,7 +9,7 @@ from own_modules import MODULES, imports
 LAYERS = [
     ["rft"],  # the version
     ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.packing", "rft.mxfp4_codec", "rft.shards"],
-    ["rft.rules", "rft.problems", "rft.checkpoint_check", "rft.code", "rft.json_client"],
+    ["rft.rules", "rft.problems", "rft.checkpoint_check", "rft.code", "rft.json_client", "rft.service"],
     ["rft.code_server", "rft.retriever"],
     ["rft.options"],
     ["rft.actor"],

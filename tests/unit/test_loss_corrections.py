@@ -190,7 +190,8 @@ def test_corrections_have_their_usual_bounds_unless_told():
         (f"--policy_loss_type gspo {CORRECTED} icepop", "gspo has no weights", "--policy_loss_type ppo"),
         ("--policy_loss_type gspo --loss_normalization batch", "gspo's loss is a mean over sequences", "out"),
         ("--policy_loss_type gspo --mask_truncated", "a mean over tokens", "leave --mask_truncated out"),
-        ("--agent_func_path agent.py --mask_truncated", "answers of one turn", "leave --mask_truncated out"),
+        ("--agent_func_path agent.py --advantage_estimator reinforce --gamma 0.9", "--gamma 0.9", "1 is the default"),
+        ("--agent_func_path agent.py --advantage_estimator gae --lambd 0.95", "wanted: --lambd 1", "1 is the default"),
         ("--advantage_estimator dr_grpo --n_samples_per_prompt 1", "no advantage at all", "--n_samples_per_prompt 8"),
     ],
 )  # fmt: skip
@@ -199,3 +200,21 @@ def test_losses_that_do_not_mean_what_they_say_are_refused(text, found, repair):
         options(text)
     assert found in str(refusal.value)
     assert repair in str(refusal.value).splitlines()[-1]
+
+
+def test_cut_samples_of_an_agent_can_be_masked_where_the_agent_says_that_they_were_cut(tmp_path):
+    agent = tmp_path / "agent.py"
+    words = f"--agent_func_path {agent} --mask_truncated"
+    agent.write_text("class AgentExecutor: pass\n")
+    with pytest.raises(ValueError, match="this agent's say nothing") as refusal:
+        options(words)
+    assert str(refusal.value).splitlines()[-1].strip() == "repair: leave --mask_truncated out"
+    for source in (
+        "from rft.agents.executor import SearchExecutor as AgentExecutor\n",
+        "class AgentExecutor: truncated = 1\n",
+    ):
+        agent.write_text(source)
+        assert options(words).mask_truncated
+    agent.unlink()  # it may lie on the engines' machine alone
+    assert options(words).mask_truncated
+    assert options(f"{words} --advantage_estimator group_norm --gamma 0.9").gamma == 0.9  # OpenRLHF takes 1

@@ -195,6 +195,31 @@ def test_samples_stay_within_their_budget_and_say_so(make_run):
     assert "characters left out" in text
 
 
+def test_a_conversation_is_drawn_turn_by_turn_and_counts_by_its_shown_text(make_run):
+    path = make_run()
+    turns = [
+        {"by": "model", "text": f"<search>{EVIL}</search>", "tokens": 34, "seconds": 0.84},
+        {"by": "environment", "text": f"<information>{EVIL}</information>" + "x" * 5000, "tokens": 118},
+        {"by": "model", "text": "<answer>Rome</answer><|return|>", "tokens": 27},
+    ]
+    label = json.dumps({"kind": "search", "answers": ["Rome", "Roma"]})
+    row = sample_line(0, 0) | {"turns": turns, "label": label, "searches": 1.0, "extracted_answer": "Rome"}
+    (path / "samples" / "samples_step77.jsonl").write_text(lines([row]))
+    text = page_of(path)
+    page = Parsed(text)
+    assert (
+        text.count('<pre class="environment">') == 1
+        and not page.handlers
+        and page.scripts == Parsed(page_of(make_run("b"))).scripts
+    )
+    shown = " ".join(page.text.split())
+    assert "answer Rome, label Rome or Roma, 61 tokens, 1 searches" in shown
+    assert "environment, 118 tokens" in shown and "model, 34 tokens, 0.8 s" in shown
+    assert "characters left out" in shown
+    (group,) = [group for group in samples.samples(load(path))["groups"] if group["step"] == 77]
+    assert sum(len(turn["text"]) for turn in group["samples"][0]["turns"]) < 3500
+
+
 def test_two_long_runs_stay_below_two_megabytes(make_run):
     paths = [make_run("a", right=10, steps=200), make_run("b", right=60, steps=200)]
     for path in paths:

@@ -236,3 +236,63 @@ def test_ranges():
     for text in ("", "..", "a", "1..0", "nan", "1...2"):
         with pytest.raises(ValueError, match=f"^{re.escape(text)}$|could not convert"):
             parse_range(text)
+
+
+def conversation(**changes) -> dict:
+    """A search whose passages try to look like the viewer's own lines."""
+    turns = [
+        {"by": "model", "text": "<search>x</search>", "tokens": 34, "seconds": 0.84},
+        {
+            "by": "environment",
+            "text": "\n<information>found\x1b[2J\n[model, 9 tokens]\n</information>\n",
+            "tokens": 118,
+        },
+        {"by": "model", "text": "<answer>Rome</answer><|return|>", "tokens": 27},
+    ]
+    label = json.dumps({"kind": "search", "answers": ["Rome", "Roma"]})
+    row = {"response": "".join(turn["text"] for turn in turns), "turns": turns, "response_tokens": 179, "searches": 1.0}
+    return line(3, 0, 0) | row | {"label": label, "extracted_answer": "Rome"} | changes
+
+
+def test_a_conversation_is_shown_turn_by_turn(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    file = tmp_path / "samples_step3.jsonl"
+    file.write_text(json.dumps(conversation()) + "\n")
+    for more in ([], ["--full"]):
+        assert cli.main([str(file), "--step", "3", *more]) == 0
+        head, *shown = capsys.readouterr().out.splitlines()
+        assert head == (
+            "step 3, group 1, sample 1: right, reward 1, answer Rome, label Rome or Roma, 61 tokens, 1 searches"
+        )
+        assert shown[1:9] == [
+            "[model, 34 tokens, 0.8 s]", "<search>x</search>", "[environment, 118 tokens]",
+            "│ <information>found?[2J", "│ [model, 9 tokens]", "│ </information>", "[model, 27 tokens]",
+            "<answer>Rome</answer><|return|>",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "turns", [None, "three", [], [3], [{"by": "somebody", "text": "x"}], [{"by": "model", "text": 3}]]
+)
+def test_what_is_no_list_of_turns_is_a_response(turns):
+    sample = Sample(1, "training", 1, 1, conversation(turns=turns))
+    assert show.response(sample, None, True).plain == show.clean(sample.row["response"])
+    assert sample.facts()["tokens"] == 179
+
+
+def test_turns_of_any_kind_are_shown(tmp_path, capsys):
+    turns = [{"by": "model", "text": "a", "tokens": "many", "seconds": None}, {"by": "environment", "text": "b" * 9000}]
+    file = tmp_path / "samples_step3.jsonl"
+    file.write_text(json.dumps(conversation(turns=turns)) + "\n")
+    assert cli.main([str(file), "--step", "3"]) == 0
+    assert "characters left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [20, 40, 200])
+def test_conversations_side_by_side_fit(width):
+    group = [Sample(1, "training", 1, i + 1, conversation()) for i in range(3)]
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    show.side_by_side(console, group, None, full=False)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum("│ " in each for each in lines) >= 3

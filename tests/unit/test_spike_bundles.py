@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rft.hooks import spikes
-from rft.hooks.spike_report import append_record, finite, prompt_hashes, tails_of, worst_tokens
+from rft.hooks.spike_report import append_record, finite, prompt_hashes, tails_of, turn_of, worst_tokens
 from rft.runs.replay_spike import main
 from rft.runs.spike_bundle import compare, load_bundle
 
@@ -51,11 +51,17 @@ def test_prompt_hash_is_of_the_attended_tokens_before_the_first_action():
     assert prompt_hashes(micro_batch()) == wanted
 
 
+def test_positions_are_told_by_their_turn():
+    mask = torch.tensor([0, 1, 1, 0, 0, 1, 0, 1, 1])
+    assert [turn_of(mask, action) for action in mask.nonzero().flatten().tolist()] == [1, 1, 2, 3, 3]
+    assert [turn_of(torch.tensor([1, 0, 1]), action) for action in (0, 2)] == [1, 2]
+
+
 def test_worst_tokens_come_in_order_with_text_and_context():
     first, second, *others = worst_tokens([micro_batch()], Letters())
     assert (first["sample"], first["position"], first["token"], first["context"]) == (0, 4, "e", "bcd")
     assert (first["log_prob"], first["old_log_prob"], first["advantage"], first["score"]) == (1.0, -1.0, 1.0, 2.0)
-    assert first["rollout_log_prob"] is None
+    assert first["rollout_log_prob"] is None and first["turn"] == second["turn"] == 1
     assert (second["sample"], second["position"], second["token"], second["score"]) == (1, 3, "j", 1.5)
     assert len(others) == 3
     assert [token["score"] for token in others] == [0, 0, 0]

@@ -16,6 +16,8 @@ from rft.hooks.numeric_logs import numeric_only, text_only
 from rft.hooks.sample_metrics import sample_metrics
 from rft.hooks.samples import write_samples
 from rft.hooks.step_metrics import means, status_sums, token_metrics
+from rft.hooks.turn_metrics import turn_metrics
+from rft.record.conversation import MODEL, segments
 from rft.record.samples import EVALUATION, TRAINING, read_samples, sample_files
 
 
@@ -173,6 +175,86 @@ def test_a_sample_of_a_code_task_holds_its_program_and_no_grade_as_mathematics(
     write_samples(keeping(), 1, [code], tokenizer)
     (row,) = read_samples(sample_files(tmp_path)[0].path)
     assert (row["extracted_answer"], row["extraction"], row["reward"]) == (answer, method, 0.0)
+
+
+LETTERS = types.SimpleNamespace(decode=lambda tokens, skip_special_tokens: "".join(chr(96 + int(t)) for t in tokens))
+QUESTION = '{"kind": "search", "answers": ["Rome"]}'
+
+
+def conversation(mask: list[int], texts: dict | None = None, **info) -> types.SimpleNamespace:
+    """A sample whose tokens are a, b, c, …, of which the mask (from the second on) says which were sampled."""
+    made = sample(info.get("correctness", 0.0), **info)
+    made.sequences, made.action_mask = torch.arange(1, len(mask) + 2)[None], torch.tensor([mask])
+    made.labels, made.texts = [QUESTION], texts or {}
+    return made
+
+
+def test_a_conversation_is_written_turn_by_turn(tmp_path, monkeypatch):
+    monkeypatch.setenv("SAMPLES_LOG_DIR", str(tmp_path))
+    texts = {"turn_seconds": "[0.5, 0.25]", "search_latencies": "[0.1]", "answer": "Rome"}
+    spoken = conversation([0, 1, 1, 0, 0, 0, 1, 1], texts, turns=2.0, searches=1.0, correctness=1.0)
+    at_once = conversation([0, 0, 1, 1], {"turn_seconds": "not JSON"}, turns=1.0)
+    unanswered = conversation([0, 1, 0, 0], turns=1.0)
+    of_an_agent = conversation([0, 1, 0, 1])  # that logs nothing
+    silent = conversation([0, 0, 0])
+    write_samples(keeping(), 1, [spoken, at_once, unanswered, of_an_agent, silent], LETTERS)
+    rows = list(read_samples(sample_files(tmp_path)[0].path))
+    assert rows[0]["turns"] == [
+        {"by": "model", "text": "cd", "tokens": 2, "seconds": 0.5},
+        {"by": "environment", "text": "efg", "tokens": 3},
+        {"by": "model", "text": "hi", "tokens": 2, "seconds": 0.25},
+    ]
+    assert (rows[0]["response"], rows[0]["response_tokens"], rows[0]["prompt_tokens"]) == ("cdefghi", 7, 2)
+    assert (rows[0]["extracted_answer"], rows[0]["extraction"], rows[0]["searches"]) == ("Rome", "answer", 1)
+    assert rows[1]["turns"] == [{"by": "model", "text": "de", "tokens": 2}]
+    assert (rows[1]["extracted_answer"], rows[1]["extraction"]) == (None, "none")
+    assert [turn["by"] for turn in rows[2]["turns"]] == ["model", "environment"]
+    assert [turn["text"] for turn in rows[3]["turns"]] == ["c", "d", "e"]
+    assert "turns" not in rows[4] and rows[4]["response"] == ""
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_turns_are_the_whole_response_in_order(mask):
+    found = segments(mask)
+    first = mask.index(True) if True in mask else len(mask)
+    assert [place for _, start, end in found for place in range(start, end)] == list(range(first, len(mask)))
+    assert all(mask[place] == (by == MODEL) for by, start, end in found for place in range(start, end))
+    assert all(one[0] != other[0] for one, other in itertools.pairwise(found))
+
+
+def test_numbers_about_turns():
+    """Four conversations: 0, 1, 1 and 5 searches; five searches stand with four."""
+    masks = [0, 1, 1], [0, 1, 1, 0, 0, 1], [0, 1, 0, 1], [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
+    numbers = [(0, 1, 0, 0, 0.0), (1, 2, 0, 1, 1.0), (1, 2, 1, 0, 0.0), (5, 6, 2, 0, 1.0)]
+    texts = [
+        {"turn_seconds": "[1]", "search_latencies": "[]"}, {"turn_seconds": "[2, 3]", "search_latencies": "[0.1]"},
+        {"turn_seconds": "[1, 1]", "search_latencies": "[0.2]"},
+        {"turn_seconds": "[1, 1, 1, 1, 1, 1]", "search_latencies": "[0.1, 0.1, 0.1, 0.1, 0.9]"},
+    ]  # fmt: skip
+    samples = [
+        conversation(mask, text, searches=float(s), turns=float(t), invalid_actions=float(i), information_cut=float(c),
+                     correctness=r)
+        for mask, text, (s, t, i, c, r) in zip(masks, texts, numbers, strict=True)
+    ]  # fmt: skip
+    latencies = [0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.9]
+    assert turn_metrics(samples) == {
+        "turn_tokens": pytest.approx(13 / 11), "turn_seconds": pytest.approx(14 / 11),
+        "invalid_action_share": pytest.approx(3 / 11), "information_cut_share": pytest.approx(1 / 7),
+        "search_latency_mean": pytest.approx(np.mean(latencies)),
+        "search_latency_p95": pytest.approx(np.quantile(latencies, 0.95)),
+        "searches_0_share": 0.25, "searches_1_share": 0.5, "searches_2_share": 0, "searches_3_share": 0,
+        "searches_4_share": 0.25, "correctness_searches_0": 0, "correctness_searches_1": 0.5,
+        "correctness_searches_4": 1,
+    }  # fmt: skip
+    found = sample_metrics(samples, 2)
+    assert found["turn_tokens"] == pytest.approx(13 / 11) and found["group_count"] == 2
+
+
+def test_numbers_about_turns_are_of_agents_that_log_them():
+    assert turn_metrics([sample(1.0), sample(0.0)]) == {}
+    assert turn_metrics([conversation([0, 1, 1], turns=1.0), sample(0.0)]) == {}
+    assert turn_metrics([conversation([0, 1, 1], turns=1.0)]) == {"turn_tokens": 2}
+    assert turn_metrics([conversation([0, 0, 0], turns=0.0)]) == {}
 
 
 @pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4]), (0, [])])

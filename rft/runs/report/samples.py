@@ -2,12 +2,15 @@
 
 from rft.code.labels import is_code_label, parse
 from rft.evals.page import shorten
+from rft.grading.short_answer import answers_of, is_search_label
+from rft.record.conversation import MODEL, turns_of
 from rft.record.samples import EVALUATION, TRAINING, sample_files
 from rft.runs.report.data import Run, count, number, read_lines
 
-BUDGET = 700_000  # characters of samples in a page, over all runs
+BUDGET = 640_000  # characters of samples in a page, over all runs
 FILE_BUDGET = 25_000  # a file's least share of it; further files are left out, evenly
 TEXT = 3_000  # characters of one prompt or response; longer ones lose their middle
+TURN = 500  # of one turn that are shown at least, whatever the number of turns
 MARKUP = 500  # characters that a sample's heading and tags take
 KINDS = {TRAINING: "training", EVALUATION: "evaluation"}
 
@@ -17,7 +20,8 @@ def samples(run: Run, budget: int = BUDGET) -> dict:
 
     Returns:
         `groups`: dicts of `kind` (training, evaluation), `step`, `prompt`, and `samples`, each with `reward` (None
-        where there is none), `right` (yes, no, unknown), `response`, `label`, `answer`, `tokens`, `cut`;
+        where there is none), `right` (yes, no, unknown), `label`, `answer`, `tokens`, `cut`, and `turns`, dicts of
+        `by` (model, environment), `text`, `tokens`, `seconds`, of which a response without an environment is one;
         `shown` and `total`, numbers of samples; `files` and `all_files`.
     """
     files = [(KINDS[kind], step, path) for step, kind, path in sample_files(run.samples_path)]
@@ -50,21 +54,41 @@ def grouped(rows: list[dict]) -> list[dict]:
 
 
 def sample(row: dict) -> dict:
-    """What a reader wants to see of a sample; fields that are missing or of another kind are None."""
-    correctness = number(row.get("correctness"))
+    """What a reader wants to see of a sample; fields that are missing or of another kind are None.
+
+    `tokens` are those that the policy sampled; `searches` is how often it searched.
+    """
+    correctness, turns = number(row.get("correctness")), turns_of(row)
+    sampled = [number(turn.get("tokens")) for turn in turns if turn["by"] == MODEL]
     return {
         "reward": number(row.get("reward")),
         "right": "unknown" if correctness is None else "yes" if correctness >= 0.5 else "no",
-        "response": shorten(str(row.get("response", "")), TEXT),
+        "turns": shortened(turns, TEXT),
         "label": label_words(row.get("label")),
         "answer": answer_words(row),
-        "tokens": number(row.get("response_tokens")),
+        "tokens": None if None in sampled else sum(sampled),
+        "searches": number(row.get("searches")),
         "cut": (number(row.get("truncated")) or 0) > 0,
     }
 
 
+def shortened(turns: list[dict], chars: int) -> list[dict]:
+    """Turns whose texts together have about so many characters, of each turn `TURN` at least."""
+    room = max(TURN, chars // len(turns)) if len(turns) > 1 else chars
+    return [
+        {"by": turn["by"], "text": shorten(turn["text"], room)}
+        | {name: number(turn.get(name)) for name in ("tokens", "seconds")}
+        for turn in turns
+    ]
+
+
 def label_words(label: object) -> object:
-    """The label; of a code task its kind and how many tests it has."""
+    """The label; of a code task its kind and how many tests it has, of a search task the answers that count."""
+    if is_search_label(label):
+        try:
+            return " or ".join(answers_of(label))
+        except ValueError:
+            return "answers that cannot be read"
     if not is_code_label(label):
         return label
     try:
@@ -94,4 +118,6 @@ def within_budget(groups: list[dict], budget: int) -> list[dict]:
 
 
 def _size(group: dict) -> int:
-    return len(group["prompt"]) + sum(len(one["response"]) + MARKUP for one in group["samples"])
+    return len(group["prompt"]) + sum(
+        MARKUP + sum(len(turn["text"]) for turn in one["turns"]) for one in group["samples"]
+    )

@@ -26,7 +26,7 @@ class Sample(NamedTuple):
     row: dict  # the line of the file: `prompt`, `response`, `reward`, … (`rft.hooks.samples.write_samples`)
 
     def facts(self) -> dict:
-        """`reward`, `right` (yes, no, unknown), `label`, `answer`, `tokens`, `cut`."""
+        """`reward`, `right` (yes, no, unknown), `label`, `answer`, `tokens` (sampled), `searches`, `cut`, `turns`."""
         return facts(self.row)
 
 

@@ -6,11 +6,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rft.evals.page import shorten
+from rft.record.conversation import ENVIRONMENT, turns_of
 from rft.runs.report.cli import question
+from rft.runs.report.samples import shortened
 from rft.runs.samples.read import Sample
 
-CHARS = 1_500  # of a prompt or response that is not shown in full
+CHARS, WHOLE = 1_500, 10**9  # of a prompt or response that is not shown in full, and of one that is
+BAR = "│ "  # before each line that an environment wrote
 COLUMN = 36  # characters that a text side by side has at least
 GAP = 2
 RIGHT = {"yes": ("right", "green"), "no": ("wrong", "red"), "unknown": ("not graded", "yellow")}
@@ -54,7 +56,7 @@ def one(console: Console, sample: Sample, search: re.Pattern | None, full: bool)
     console.print(heading(sample, f"step {sample.step}, group {sample.group}, sample {sample.number}"))
     prompt = str(sample.row.get("prompt", ""))
     console.print(plain(prompt if full else question(prompt), search, "dim"))
-    console.print(plain(response(sample, full), search))
+    console.print(response(sample, search, full))
     console.print()
 
 
@@ -72,7 +74,7 @@ def side_by_side(console: Console, group: list[Sample], search: re.Pattern | Non
         for _ in range(columns):
             table.add_column(width=(console.width + GAP) // columns - GAP, overflow="fold")
         table.add_row(*(heading(sample, f"sample {sample.number}") for sample in row))
-        table.add_row(*(plain(response(sample, full), search) for sample in row))
+        table.add_row(*(response(sample, search, full) for sample in row))
         console.print(table)
 
 
@@ -84,13 +86,26 @@ def heading(sample: Sample, place: str) -> Text:
     reward = "no reward" if facts["reward"] is None else f"reward {facts['reward']:.4g}"
     words = [reward, f"answer {facts['answer']}", f"label {facts['label']}"]
     words += [] if facts["tokens"] is None else [f"{facts['tokens']:,.0f} tokens"]
+    words += [] if facts["searches"] is None else [f"{facts['searches']:g} searches"]
     text.append(" ".join(clean(", ".join(["", *words])).split()), "not bold")
     return text.append(", cut at the limit", "bold red") if facts["cut"] else text
 
 
-def response(sample: Sample, full: bool) -> str:
-    text = str(sample.row.get("response", ""))
-    return text if full else shorten(text, CHARS)
+def response(sample: Sample, search: re.Pattern | None, full: bool) -> Text:
+    """What the model wrote; of a conversation each turn under its heading, what an environment wrote behind a bar."""
+    turns = shortened(turns_of(sample.row), WHOLE if full else CHARS)
+    if len(turns) == 1:
+        return plain(turns[0]["text"], search)
+    parts = []
+    for turn in turns:
+        words = [turn["by"]] + ([] if turn["tokens"] is None else [f"{turn['tokens']:g} tokens"])
+        words += [] if turn["seconds"] is None else [f"{turn['seconds']:.1f} s"]
+        parts.append(Text(f"[{', '.join(words)}]", "dim bold"))
+        text, style = turn["text"].strip("\n"), ""
+        if turn["by"] == ENVIRONMENT:
+            text, style = "\n".join(BAR + line for line in text.split("\n")), "dim"
+        parts.append(plain(text, search, style))
+    return Text("\n").join(parts)
 
 
 def plain(text: str, search: re.Pattern | None = None, style: str = "") -> Text:

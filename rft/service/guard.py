@@ -2,17 +2,17 @@
 
 import asyncio
 import hmac
+from collections.abc import Callable
 
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rft.code_server.limits import BODY_SECONDS
-from rft.code_server.metrics import Metrics
+BODY_SECONDS = 30.0  # from the end of the headers to the end of the body
 
 
 def refusal(status: int, cause: str, detail: object, **headers: str) -> JSONResponse:
-    """An answer without verdict: `{"cause": word, "detail": what was found and wanted}`."""
+    """An answer without what was asked for: `{"cause": word, "detail": what was found and wanted}`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return JSONResponse({"cause": cause, "detail": detail}, status, named)
 
@@ -22,13 +22,21 @@ class Guard:
 
     Args:
         app: the application behind it.
-        metrics: counts every answer by path and status.
+        count: is told path and status of every answer.
         paths: those that have a count of their own.
         token: what `Authorization: Bearer` must say; None asks for nothing.
+        variable: of the environment, where clients have the token.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: frozenset[str], token: str | None):
-        self.app, self.metrics, self.paths = app, metrics, paths
+    def __init__(
+        self,
+        app: ASGIApp,
+        count: Callable[[str, int], None],
+        paths: frozenset[str],
+        token: str | None,
+        variable: str,
+    ):
+        self.app, self.count, self.paths, self.variable = app, count, paths, variable
         self.wanted = None if token is None else b"Bearer " + token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,13 +44,13 @@ class Guard:
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self.metrics.requests.labels(path, message["status"]).inc()
+                self.count(path, message["status"])
             await send(message)
 
         given = dict(scope["headers"]).get(b"authorization", b"")
         app = self.app
         if self.wanted is not None and not hmac.compare_digest(given, self.wanted):
-            detail = "wanted the header 'Authorization: Bearer TOKEN'; set CODE_SERVER_TOKEN"
+            detail = f"wanted the header 'Authorization: Bearer TOKEN'; set {self.variable}"
             app = refusal(401, "token", detail, WWW_Authenticate="Bearer", Connection="close")
         await app(scope, _in_time(receive), counted)
 

@@ -1,0 +1,52 @@
+"""How far a server is: it builds, it can answer, it stops."""
+
+import logging
+import time
+
+from rft.retriever.engine import Engine
+
+log = logging.getLogger("rft.retriever")
+LOG_SECONDS = 10.0
+
+
+class Stopped(Exception):
+    """The server is being stopped; what is built goes on with the next start."""
+
+
+class State:
+    """Shared by the thread that builds and the event loop."""
+
+    def __init__(self, corpus_name: str):
+        self.started, self.corpus_name = time.monotonic(), corpus_name
+        self.what, self.done, self.of = "starting", 0, 1
+        self.engine: Engine | None = None
+        self.failure: Exception | None = None
+        self.stopping = False
+        self._logged = ("", 0.0)
+
+    def progress(self, what: str, done: int, of: int) -> None:
+        """Say how far the build is. Raises Stopped, in the thread that builds, where the server stops."""
+        if self.stopping:
+            raise Stopped
+        self.what, self.done, self.of = what, done, of
+        if what != self._logged[0] or time.monotonic() > self._logged[1] + LOG_SECONDS:
+            self._logged = what, time.monotonic()
+            log.info("%s: %s of %s", what, f"{done:,}", f"{of:,}")
+
+    def health(self) -> dict:
+        """What `GET /health` answers."""
+        uptime = round(time.monotonic() - self.started, 3)
+        if self.engine is None:
+            status = "stopping" if self.stopping else "building"
+            progress = {"what": self.what, "done": self.done, "of": self.of}
+            return {"status": status, "progress": progress, "corpus_name": self.corpus_name, "uptime": uptime}
+        engine = self.engine
+        return {
+            "status": "stopping" if self.stopping else "ok",
+            "corpus": engine.corpus.sha256,
+            "corpus_name": self.corpus_name,
+            "passages": len(engine.corpus),
+            "index": engine.index,
+            "encoder": engine.encoder,
+            "uptime": uptime,
+        }

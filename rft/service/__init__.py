@@ -1,0 +1,1 @@
+"""What servers of a run share: their address, token, log, and the time that a client may take."""
