@@ -6,6 +6,7 @@ The modules are `rft.agents`'; only what samples a turn is another.
 import asyncio
 import importlib
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,13 +54,15 @@ def draw(
         ConversationError: a turn failed otherwise.
     """
     engine = SteppedEngine(llm, lora_request)
+    # Its own: the engine decodes with the other in another thread, and a fast tokenizer is for one at a time.
+    tokenizer = deepcopy(llm.get_tokenizer())
     with progress_of(len(requests), "conversations") as advance:
 
         def done(found: dict) -> None:
             keep(found)
             advance()
 
-        engine.run(_all(engine, llm.get_tokenizer(), ordered(requests, sampling), sampling, agent, at_once, done))
+        engine.run(_all(engine, tokenizer, ordered(requests, sampling), sampling, agent, at_once, done))
 
 
 async def _all(

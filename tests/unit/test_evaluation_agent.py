@@ -1,9 +1,12 @@
 """Evaluations of a search agent: what is drawn, counted, kept, compared and refused. The retriever is a real one."""
 
 import json
+import runpy
+import sys
 import threading
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +29,7 @@ from rft.evals.table import print_results, wide_console
 from rft.grading.short_answer import label_of
 from rft.retriever import RetrieverError
 
+ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {"max_turns": 4, "turn_tokens": 64, "observation_tokens": 400}
 # What the policy says to a question, turn by turn.
 SAYS = {
@@ -56,7 +60,7 @@ class Engine:
     def abort_request(self, names):
         self.aborted += names
         for name in names:
-            del self.waiting[name]
+            self.waiting.pop(name, None)  # as vLLM: one that has ended is no error
 
     def step(self):
         self.threads.add(threading.current_thread())
@@ -304,6 +308,60 @@ def test_no_retriever_is_one_message(monkeypatch):
     monkeypatch.setattr("rft.evals.agent.PATIENCE", 0.0)
     with pytest.raises(RetrieverError, match=r"no answer from the retriever at http://127.0.0.1:1"):
         retriever_at("http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "message"),
+    [
+        ([], {}, "found 4 of 4 labels of questions that are searched for and no --agent"),
+        (["--agent", "search"], {}, "no answer from the retriever at http://127.0.0.1:1"),
+        (["--agent", "search"], {"RFT_AGENT_TOPK": "many"}, "RFT_AGENT_TOPK: found 'many', wanted a whole number"),
+        (["--agent", "search"], {"RETRIEVER_URL": "nowhere"}, "RETRIEVER_URL: found 'nowhere', wanted an address"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("command", "models"),
+    [
+        ("eval_posthoc", ["--model", "base={}"]),
+        ("eval_baseline_s0", ["--model", "{}"]),
+        ("eval_model_sweep", ["--baseline", "base={}", "--model", "same={}", "--probe", "trees.jsonl"]),
+    ],
+)
+def test_commands_refuse_in_one_message_before_an_engine(
+    command, models, options, variables, message, evaluation, checkpoint, monkeypatch, capsys
+):
+    monkeypatch.chdir(evaluation.dataset.parent)
+    monkeypatch.setattr("rft.evals.agent.PATIENCE", 0.0)
+    for name, value in ({"RETRIEVER_URL": "http://127.0.0.1:1"} | variables).items():
+        monkeypatch.setenv(name, value)
+    words = [word.format(checkpoint) for word in models] + [
+        "--dataset",
+        "trees.jsonl",
+        "--output",
+        "out.json",
+        *options,
+    ]
+    monkeypatch.setattr(sys, "argv", [command, *words])
+    assert runpy.run_path(str(ROOT / "eval" / f"{command}.py"), run_name="script")["main"]() == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith(command)]
+    assert len(told) == 1 and message in told[0]
+    assert not evaluation.served and not Path("out.json").exists()
+
+
+def test_the_commands_evaluate_with_the_agent(evaluation, url, checkpoint, monkeypatch, capsys):
+    monkeypatch.chdir(evaluation.dataset.parent)
+    for name, value in {
+        "RETRIEVER_URL": url,
+        "RFT_AGENT_TURN_TOKENS": "64",
+        "RFT_AGENT_OBSERVATION_TOKENS": "400",
+    }.items():
+        monkeypatch.setenv(name, value)
+    words = ["--model", str(checkpoint), "--dataset", "trees.jsonl", "--max-tokens", "1600", "--output", "out.json"]
+    monkeypatch.setattr(sys, "argv", ["eval_baseline_s0", *words, "--agent", "search"])
+    assert runpy.run_path(str(ROOT / "eval" / "eval_baseline_s0.py"), run_name="script")["main"]() == 0
+    assert "75.0% answered: below 95%, so train the format first" in capsys.readouterr().out
+    (found,) = json.loads(Path("out.json").read_text())
+    assert found["greedy_pass@1"] == 0.5 and found["conversations"]["searches"] == 0.5
 
 
 def test_cached_conversations_of_a_kill_are_whole_lines(evaluation):
