@@ -17,11 +17,13 @@ tiny_experiment() {
     phase "set-up"
     setup_env
     start_code_server
+    start_retriever
     start_ray "$LOGICAL_GPUS" # comes up while the model and the data are made
     measure_memory
     if ((!RESUMES)); then
         phase "data"
         run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --out "$DATA" --task "$task" --train "$prompts"
+        start_retriever # of a corpus that is there now
         phase "warm start"
         run "$PYTHON" -m rft.tiny.warmstart --task "$task" --data "$DATA/warm.jsonl" --seed "$SEED" \
             --cache "$CACHE_ROOT/warmstart" --out "$MODEL"

@@ -126,6 +126,7 @@ def test_every_sample_logs_the_same_names():
         (["<answer>leaf</answer>"], LABEL, 0.0, 0.0),
         ([ANSWER], "teeth", 0.0, -1.0),
         ([ANSWER], None, 0.0, -1.0),
+        ([ANSWER], ["teeth"], 0.0, -1.0),
         (["<answer></answer>"], label_of(["teeth"]), 0.0, 0.0),
         (["</answer>teeth"] * 4, LABEL, 0.0, 0.0),
     ],
