@@ -2,7 +2,7 @@
 # A complete run of a tiny task, which makes its problems and its model. Sourced by launch/common.sh.
 
 # tiny_experiment TASK REWARD PROMPTS [OPENRLHF OPTION…]: as `experiment`, on a CPU. TASK is one of rft/tiny/tasks.py, REWARD
-# a file of rewards/, PROMPTS are trained on once, 32 a step.
+# a file of rewards/ or agents/, PROMPTS are trained on once, 32 a step.
 tiny_experiment() {
     local task=$1 prompts=$3
     REWARD=$2
