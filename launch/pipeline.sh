@@ -85,6 +85,7 @@ evaluate() {
     more+=(--lora-rank "${OPTION[lora_rank]}") # the same engine before and after
     [[ ${OPTION[lora_serving]} != merged ]] || more+=(--serve merged)
     [[ ${OPTION[head_dtype]} != model ]] || more+=(--head-dtype model)
+    [[ ${OPTION[agent_func_path]} != *agent_func_search.py ]] || more+=(--agent search)
     [[ -z $EVAL_REFERENCE ]] || more+=(--reference "$EVAL_REFERENCE")
     [[ -z ${OPTION[reasoning_effort]} ]] || more+=(--reasoning-effort "${OPTION[reasoning_effort]}")
     [[ -z ${OPTION[trust_remote_code]} ]] || more+=(--trust-remote-code)
