@@ -21,6 +21,7 @@ experiment() {
     phase "set-up"
     setup_env
     start_code_server
+    start_retriever
     start_ray "${LOGICAL_GPUS:-}"
     measure_memory
     train_and_measure "$@"
@@ -33,6 +34,7 @@ train_and_measure() {
     if ((MEASURE_ONLY)); then
         GRPO_STATUS=$(<"$RUN_DIR/trained")
         wait_for_code_server
+        wait_for_retriever
     else
         phase "preflight"
         prepare_grpo "$@"
@@ -118,6 +120,7 @@ prepare_grpo() {
     if ((RESUMES)); then require_unchanged "${manifest[@]}"; fi
     wait_for_ray
     wait_for_code_server
+    wait_for_retriever
     preflight
     if [[ $PREFLIGHT == only ]]; then
         printf 'PREFLIGHT=only: nothing is trained; the same command without it takes %s again\n' "$RUN_DIR"

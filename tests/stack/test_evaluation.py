@@ -13,8 +13,9 @@ from rft.evals import cache, probe, sampling
 from rft.evals.merge import merge_and_check
 from rft.evals.models import adapter_room, checked
 from rft.evals.prompts import load_tokenizer, render
-from rft.evals.run import Settings, evaluate
+from rft.evals.run import evaluate
 from rft.evals.server import Server
+from rft.evals.settings import Settings
 from rft.overlay import tree_ids
 from rft.tiny.checkpoint import load_dequantized
 

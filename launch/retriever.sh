@@ -1,0 +1,137 @@
+# shellcheck shell=bash
+# The retriever that search agents ask (docs/retriever.md): one of this run's own, which starts and ends with the run, or
+# one that somebody else started, on a node of its own where the index is large. Sourced by launch/common.sh.
+#
+#   START_RETRIEVER    1: start it (tasks that need one do); 0: none, or the one that runs at RETRIEVER_URL
+#   RETRIEVER_URL      of a server that somebody else started and that this run shall ask; RETRIEVER_TOKEN is its token
+#   RETRIEVER_PORT     its port; default: a free one
+#   RETRIEVER_HOST     where it listens; default: the loopback, and with RAY_ADDRESS the address of this node by which that
+#                      cluster reaches it (with a token, which is made here)
+#   CORPUS             passages as JSON lines
+#   RETRIEVER_INDEX    bm25 (the default) or dense; a dense one by
+#   ENCODER            wordllama, or the folder of an encoder, and of the
+#   RETRIEVER_KIND     flat (the default), hnsw, or torch: on GPUs (the default with RETRIEVER_GPUS)
+#   INDEX_DIR          where the index is kept; default: a folder of CACHE_ROOT/retriever, named by the four above
+#   RETRIEVER_GPUS     as CUDA_VISIBLE_DEVICES names them: GPUs of its own, which the training does not see. all: every one
+#                      that it sees, beside the training. Unset: none
+
+RETRIEVER_PID=""                    # of the one that this launch has started
+RETRIEVER_PORT=${RETRIEVER_PORT:-}
+check_service RETRIEVER retriever
+
+# use_retriever: for a task that searches; its GPUs are taken off here, before use_cluster chooses by what is left.
+use_retriever() {
+    use_service RETRIEVER retriever "a server that finds passages"
+    RETRIEVER_INDEX=${RETRIEVER_INDEX:-bm25}
+    [[ $RETRIEVER_INDEX == bm25 || $RETRIEVER_INDEX == dense ]] || die "no such index" \
+        "RETRIEVER_INDEX=$RETRIEVER_INDEX" "bm25 or dense" "unset RETRIEVER_INDEX for bm25"
+    ((${START_RETRIEVER:-0})) || return 0
+    [[ -n ${CORPUS:-} ]] || die "the retriever has no corpus" "no CORPUS" "a file of passages (docs/retriever.md)" \
+        "set CORPUS=FILE.jsonl, or RETRIEVER_URL to a running retriever"
+    CORPUS=$(absolute "$CORPUS")
+    if [[ $RETRIEVER_INDEX == dense ]]; then
+        ENCODER=${ENCODER:-wordllama}
+        [[ $ENCODER == wordllama ]] || ENCODER=$(absolute "$ENCODER")
+        if [[ -n ${RETRIEVER_GPUS:-} ]]; then RETRIEVER_KIND=${RETRIEVER_KIND:-torch}; fi
+        RETRIEVER_KIND=${RETRIEVER_KIND:-flat}
+        [[ $RETRIEVER_KIND =~ ^(flat|hnsw|torch)$ ]] || die "no such kind of a dense index" \
+            "RETRIEVER_KIND=$RETRIEVER_KIND" "flat, hnsw or torch" "unset RETRIEVER_KIND"
+    fi
+    take_gpus
+}
+
+# take_gpus: RETRIEVER_GPUS out of what the training sees.
+take_gpus() {
+    local gpu own=",${RETRIEVER_GPUS:-}," here=() left=()
+    [[ -n ${RETRIEVER_GPUS:-} && $RETRIEVER_GPUS != all && $RFT_STACK == gpu ]] || return 0
+    [[ -z ${RAY_ADDRESS:-} ]] || die "GPUs of a cluster are Ray's to give" "RETRIEVER_GPUS and RAY_ADDRESS" \
+        "one of the two" "start the retriever apart, where Ray has no GPU, and set RETRIEVER_URL to it (docs/running.md)"
+    IFS=, read -r -a here <<<"${CUDA_VISIBLE_DEVICES-$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null |
+        paste -sd ,)}"
+    for gpu in "${here[@]}"; do
+        if [[ $own == *",$gpu,"* ]]; then own=${own/",$gpu,"/,}; else left+=("$gpu"); fi
+    done
+    if [[ $own != , || ${#left[@]} == 0 ]]; then
+        [[ $DRY_RUN != 1 ]] || return 0 # a machine that only shows the command
+        die "the retriever's GPUs are not here, or leave none" "RETRIEVER_GPUS=$RETRIEVER_GPUS, here: ${here[*]:-none}" \
+            "some of them, and at least one for the training" "correct RETRIEVER_GPUS, or unset it: an index in memory"
+    fi
+    CUDA_VISIBLE_DEVICES=$(IFS=, && printf '%s' "${left[*]}")
+    export CUDA_VISIBLE_DEVICES
+}
+
+# start_retriever: before Ray, whose workers inherit RETRIEVER_URL. Where the launch makes its corpus later, it is started
+# by a second call once the corpus is there.
+start_retriever() {
+    if starts_service RETRIEVER && [[ -z $RETRIEVER_PID ]]; then
+        if [[ -z ${RETRIEVER_URL:-} ]]; then address_service RETRIEVER "$(retriever_host)"; fi
+        if [[ -f $CORPUS ]]; then begin_retriever; fi
+    fi
+    [[ -z ${RETRIEVER_URL:-} ]] || ask_directly
+}
+
+# retriever_host: the address that it listens on.
+retriever_host() {
+    local place=${RAY_ADDRESS:-127.0.0.1}
+    if [[ -n ${RETRIEVER_HOST:-} ]]; then
+        printf '%s\n' "$RETRIEVER_HOST"
+        return 0
+    fi
+    place=${place#*://}
+    [[ $place != auto ]] || place=192.0.2.1 # of documentation, RFC 5737: by the default route. Nothing is sent there
+    "$PYTHON" -c 'import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((sys.argv[1], 9))
+print(s.getsockname()[0])' "${place%:*}"
+}
+
+begin_retriever() {
+    local host command devices=()
+    host=$(host_of "$RETRIEVER_URL")
+    if [[ $host != 127.* && -z ${RETRIEVER_TOKEN:-} ]]; then
+        RETRIEVER_TOKEN=$("$PYTHON" -c 'import secrets; print(secrets.token_urlsafe())')
+    fi
+    [[ -z ${RETRIEVER_TOKEN:-} ]] || export RETRIEVER_TOKEN
+    # An encoder takes each GPU that it sees, also one that is full of the training.
+    [[ ${RETRIEVER_GPUS:-} == all ]] || devices=(env CUDA_VISIBLE_DEVICES="${RETRIEVER_GPUS:-}")
+    mapfile -d '' -t command < <(retriever_command)
+    begin_service RETRIEVER "${devices[@]}" "${command[@]}" --host "$host" --port "$RETRIEVER_PORT"
+}
+
+# retriever_command: its words without the address, a NUL behind each.
+retriever_command() {
+    local encoder=()
+    [[ $RETRIEVER_INDEX == bm25 ]] || encoder=(--encoder "$ENCODER" --kind "$RETRIEVER_KIND")
+    printf '%s\0' "$PYTHON" -m rft.retriever --corpus "$CORPUS" --index "$RETRIEVER_INDEX" "${encoder[@]}" \
+        --index-dir "$(index_dir)"
+}
+
+# index_dir: INDEX_DIR, or one of its own for each corpus, index and encoder.
+index_dir() {
+    local name=$RETRIEVER_INDEX
+    [[ $name == bm25 ]] || name="$(basename -- "$ENCODER")-$RETRIEVER_KIND"
+    absolute "${INDEX_DIR:-$CACHE_ROOT/retriever/$(basename -- "$CORPUS" .jsonl)-$name}"
+}
+
+# ask_directly: hand the address on, and no proxy between, whatever asks. An exact host: not all programs know patterns.
+ask_directly() {
+    local host name
+    export RETRIEVER_URL
+    host=$(host_of "$RETRIEVER_URL")
+    for name in NO_PROXY no_proxy; do
+        [[ ",${!name:-}," == *",$host,"* ]] || declare -gx "$name=${!name:+${!name},}$host"
+    done
+}
+
+# host_of URL: its host, without port and brackets.
+host_of() {
+    [[ $1 =~ ^[a-z]+://(\[([^]]+)\]|([^:/]+)) ]] || die "RETRIEVER_URL is no address" "$1" "http://HOST:PORT" "correct it"
+    printf '%s\n' "${BASH_REMATCH[2]:-${BASH_REMATCH[3]}}"
+}
+
+# wait_for_retriever: until it has its index and answers; it must hold what the run began with, where that is resumed.
+wait_for_retriever() {
+    wait_for_service RETRIEVER --run-dir "$RUN_DIR"
+}
+
+stop_retriever() { stop_service RETRIEVER retriever; }

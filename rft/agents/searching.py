@@ -1,0 +1,18 @@
+"""A search of one conversation, the same in training and in an evaluation."""
+
+from typing import TYPE_CHECKING
+
+from rft.retriever import QUERY_CHARACTERS
+
+if TYPE_CHECKING:
+    from rft.retriever.client import Client, Passage
+
+
+async def search(client: "Client", query: str, topk: int) -> "list[Passage]":
+    """The nearest passages for one query of the policy, cut to what a retriever takes: it must not end the run.
+
+    Raises:
+        RetrieverError: the retriever gives none.
+    """
+    (found,) = await client.retrieve([query[:QUERY_CHARACTERS]], topk)
+    return found
