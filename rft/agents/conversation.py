@@ -263,8 +263,8 @@ def require_room_for_sentences(settings: Settings, protocol: ModuleType, tokeniz
     if settings.observation_tokens < least:
         name = WHOLE["observation_tokens"].variable
         raise ValueError(
-            f"found {name}={settings.observation_tokens}, wanted {least} or more: what the {settings.protocol} protocol "
-            "says to a turn that is not valid has so many tokens"
+            f"found {name}={settings.observation_tokens}, wanted {least} or more: so many tokens "
+            f"the {settings.protocol} protocol says to a turn that is not valid"
         )
 
 
