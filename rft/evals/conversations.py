@@ -6,19 +6,19 @@ The modules are `rft.agents`'; only what samples a turn is another.
 import asyncio
 import importlib
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rft.agents.conversation import Conversation, ConversationError, converse
 from rft.agents.executor import logs
-from rft.agents.searching import search
 from rft.evals.agent import Agent
 from rft.evals.sampling import Request, ordered, params_of, progress_of
 from rft.evals.stepping import SteppedEngine
 from rft.hooks.samples import turns_of_sample
 from rft.record.conversation import segments
 from rft.retriever import RetrieverError
-from rft.retriever.client import Client
+from rft.retriever.client import Client, Passage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -54,13 +54,15 @@ def draw(
         ConversationError: a turn failed otherwise.
     """
     engine = SteppedEngine(llm, lora_request)
+    # Its own: the engine decodes with the other in another thread, and a fast tokenizer is for one at a time.
+    tokenizer = deepcopy(llm.get_tokenizer())
     with progress_of(len(requests), "conversations") as advance:
 
         def done(found: dict) -> None:
             keep(found)
             advance()
 
-        engine.run(_all(engine, llm.get_tokenizer(), ordered(requests, sampling), sampling, agent, at_once, done))
+        engine.run(_all(engine, tokenizer, ordered(requests, sampling), sampling, agent, at_once, done))
 
 
 async def _all(
@@ -74,12 +76,16 @@ async def _all(
 ) -> None:
     room = asyncio.Semaphore(at_once)
     async with Client(agent.settings.retriever_url) as client:
+
+        async def search(query: str) -> list[Passage]:
+            return (await client.retrieve([query], agent.settings.topk))[0]
+
         talk_to = partial(
             converse,
             max_length=agent.max_length,
             tokenizer=tokenizer,
             engine=engine,
-            search=partial(search, client, topk=agent.settings.topk),
+            search=search,
             protocol=importlib.import_module(f"rft.agents.{agent.settings.protocol}"),
             settings=agent.settings,
         )
