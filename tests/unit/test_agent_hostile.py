@@ -27,6 +27,7 @@ LOOSE = re.compile(r"[<\ufe64\uff1c][\s/\uff0f]*(?:search|information|answer|[|\
 BETWEEN = st.text(
     st.sampled_from(" \t\n\r\xa0\u2003\u3000\u2028\x85\x1c\0\x1b\u200b\u202e\u2066\ufeff\u034f\ufe0f\u3164\ud800/")
 )
+HIDDEN = frozenset("\r\x85\x1c\0\x1b\u200b\u2028\u202e\u2066\ufeff\u034f\ufe0f\u3164\ud800")
 SPECIAL_TEXTS = sorted(O200K.get_added_vocab())[:40] + sorted(TINY.get_added_vocab())
 
 
@@ -107,7 +108,7 @@ def test_openai_harmony_reads_any_such_conversation(passages):
     check_tags(passages)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(PASSAGES, st.sampled_from(sorted(TOKENIZERS)), st.integers(170, 400))
 def test_no_tag_of_any_form_and_no_added_token_is_inside(passages, name, limit):
     tokenizer = TOKENIZERS[name]
@@ -124,12 +125,24 @@ def test_no_tag_of_any_form_and_no_added_token_is_inside(passages, name, limit):
         body = found.tokens[len(ours[0]) : -len(ours[1])]
         assert not set(tokenizer.get_added_vocab().values()) & set(body)
         text = tokenizer.decode(body, clean_up_tokenization_spaces=False)
-        assert not LOOSE.search(text)
+        assert not LOOSE.search(text) and not HIDDEN & set(text)
         # Tokenised anew, as a text, it has no special token either.
         assert not set(tokenizer.get_added_vocab().values()) & set(
             tokenizer(text, add_special_tokens=False)["input_ids"]
         )
         assert found.cut == text.endswith(observations.CUT)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_special_tokens_written_out_are_text_even_unescaped(name):
+    """Escaping and encoding hold each by itself."""
+    tokenizer, added = TOKENIZERS[name], TOKENIZERS[name].get_added_vocab()
+    texts = [f"x{token} y" for token in added]
+    for text in [*random.Random(0).sample(texts, min(20, len(texts))), "".join(texts[:50])]:
+        ids = observations.text_ids(tokenizer, text)
+        assert not set(added.values()) & set(ids) and tokenizer.decode(ids) == text
+        assert set(added.values()) & set(tokenizer(text, add_special_tokens=False)["input_ids"])
+        assert not re.search(r"<\|", observations.harmless(text))
 
 
 @pytest.mark.parametrize(
