@@ -72,8 +72,7 @@ def parse(text: str) -> Action:
     recipient, channel = RECIPIENT.search(last.header), CHANNEL.search(last.header)
     if last.end == CALLED:
         if recipient is None or recipient[1] != "functions.search":
-            called = f"calls {recipient[1]}" if recipient else "calls no function"
-            return Action("invalid", f"it {called}; there is functions.search")
+            return Action("invalid", "it calls no function that there is; there is functions.search")
         return _query(last.content)
     if recipient is None and channel and channel[1] == "final" and last.end == RETURNED:
         return Action("answer", last.content.strip())
