@@ -62,4 +62,6 @@ def document_of(line: bytes, number: str) -> dict[str, str]:
         text = None
     if not isinstance(text, str) or not isinstance(title, str) or not isinstance(identifier, str | int):
         raise ValueError(f"found {shorten(row)}; wanted texts 'id' and 'contents', or 'title' and 'text'; correct it")
+    if not text.strip() and not title.strip():
+        raise ValueError("found neither title nor text, wanted some; remove the row")
     return {"id": str(identifier), "contents": contents, "title": title, "text": text}
