@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from rft.agents.actions import Action, Observation
-from rft.agents.observations import framed
+from rft.agents.observations import framed, visible
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -131,6 +131,5 @@ def _query(content: str) -> Action:
     except (ValueError, RecursionError):
         return Action("invalid", "the arguments of functions.search are no JSON")
     query = arguments.get("query") if isinstance(arguments, dict) else None
-    if not isinstance(query, str) or not query.strip():
-        return Action("invalid", 'functions.search takes {"query": "…"}')
-    return Action("search", query.strip())
+    query = visible(query).strip() if isinstance(query, str) else ""
+    return Action("search", query) if query else Action("invalid", 'functions.search takes {"query": "…"}')
