@@ -5,6 +5,7 @@ Imports torch: only where such a folder is used.
 
 import json
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,7 +39,7 @@ class Transformer:
         prompts = _prompts(folder)
         query = query_prefix if query_prefix is not None else _first(prompts, QUERY)
         passage = passage_prefix if passage_prefix is not None else _first(prompts, PASSAGE)
-        if query is None and passage is None and "e5" in folder.resolve().name.lower().replace("_", "-").split("-"):
+        if query is None and passage is None and _is_e5(folder):
             raise ValueError(f"found no prefixes for {folder}; an e5 was trained with them; wanted {E5}")
         self.query_prefix, self.passage_prefix = query or "", passage or ""
         os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
@@ -82,6 +83,12 @@ def _prompts(folder: Path) -> dict:
     if not file.is_file():
         return {}
     return json.loads(file.read_text(encoding="utf-8")).get("prompts") or {}
+
+
+def _is_e5(folder: Path) -> bool:
+    """Whether the path names an e5; the hub's cache names it two folders above the files."""
+    parts = (*folder.absolute().parts[-3:], *folder.resolve().parts[-3:])
+    return any("e5" in re.split("[-_]", part.lower()) for part in parts)
 
 
 def _first(prompts: dict, names: tuple[str, ...]) -> str | None:

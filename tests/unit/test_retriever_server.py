@@ -263,12 +263,12 @@ def searched(queries: list[str], k: int) -> list[list[Hit]]:
 def test_what_waits_together_is_searched_together():
     async def run():
         sizes = []
-        batches = Batches(searched, 4, 4, sizes.append)
+        batches = Batches(searched, 4, 7, sizes.append)
         tasks = [asyncio.create_task(batches.ask([str(n)] * (1 + n % 2), 1 + n % 3)) for n in range(5)]
         await asyncio.sleep(0.01)
         assert sizes == [4] and batches.waiting == 3
         with pytest.raises(Full):
-            await batches.ask(["x", "x"], 1)
+            await batches.ask(["x"] * 5, 1)
         tasks[3].cancel()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert sizes == [4, 1]
