@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from rft.agents import tags
 from rft.grading.short_answer import answers_of, is_exact
+from rft.retriever.engine import Options, open_engine
 from rft.tiny import supervised
 from rft.tiny.checkpoint import build_model, tiny_config
 from rft.tiny.search import (
@@ -72,6 +73,18 @@ def test_the_corpus_holds_train_and_heldout_in_the_form_of_wiki_18(splits):
     for row, problem in zip(rows, asked, strict=True):
         fact = fact_of(question(problem))
         assert row == {"id": fact.passage.id, "contents": f'"{fact.name}"\n{fact.passage.text}'}
+
+
+def test_the_retriever_finds_each_person_first(splits, tmp_path):
+    """By the whole name; by the given name alone it finds one of many."""
+    facts = [fact_of(question(problem)) for problem in splits["train"] + splits["heldout"]]
+    write_splits({"corpus": corpus(splits["train"] + splits["heldout"])}, tmp_path)
+    engine = open_engine(Options(tmp_path / "corpus.jsonl", "bm25", index_dir=tmp_path / "index"), lambda *_: None)
+    found = engine.search([fact.name for fact in facts], 1)
+    assert [hits[0].document["id"] for hits in found] == [fact.passage.id for fact in facts]
+    found = engine.search([fact.given for fact in facts], 1)
+    assert {hits[0].document["title"].split()[0] for hits in found} == {fact.given for fact in facts}
+    assert sum(hits[0].document["id"] == fact.passage.id for hits, fact in zip(found, facts, strict=True)) <= 40
 
 
 def test_styles_do_what_they_say(splits):
