@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from rft.agents.conversation import Conversation, ConversationError, converse
 from rft.agents.executor import logs
+from rft.agents.searching import search
 from rft.evals.agent import Agent
 from rft.evals.sampling import Request, ordered, params_of, progress_of
 from rft.evals.stepping import SteppedEngine
 from rft.hooks.samples import turns_of_sample
 from rft.record.conversation import segments
 from rft.retriever import RetrieverError
-from rft.retriever.client import Client, Passage
+from rft.retriever.client import Client
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -76,16 +77,12 @@ async def _all(
 ) -> None:
     room = asyncio.Semaphore(at_once)
     async with Client(agent.settings.retriever_url) as client:
-
-        async def search(query: str) -> list[Passage]:
-            return (await client.retrieve([query], agent.settings.topk))[0]
-
         talk_to = partial(
             converse,
             max_length=agent.max_length,
             tokenizer=tokenizer,
             engine=engine,
-            search=search,
+            search=partial(search, client, topk=agent.settings.topk),
             protocol=importlib.import_module(f"rft.agents.{agent.settings.protocol}"),
             settings=agent.settings,
         )

@@ -46,6 +46,7 @@ AGENT_CODE = (
     "rft.agents.conversation",
     "rft.agents.harmony",
     "rft.agents.observations",
+    "rft.agents.searching",
     "rft.agents.settings",
     "rft.agents.tags",
     "rft.evals.conversations",

@@ -21,6 +21,7 @@ from rft.evals.models import Model, checked
 from rft.evals.page import page
 from rft.evals.prompts import load_tokenizer, render
 from rft.evals.refusals import require_agent
+from rft.evals.regression import compare_files
 from rft.evals.results import regrade
 from rft.evals.run import evaluate
 from rft.evals.settings import Settings
@@ -271,6 +272,34 @@ def test_paired_comparison_and_page_show_the_conversation(evaluation, monkeypatc
     assert regrade(json.loads(text), "g") == []
 
 
+def test_the_evaluation_in_the_loop_is_compared_with_it(evaluation, llm, tmp_path):
+    (found,) = evaluation.run("base")
+    prompts = render(llm.get_tokenizer(), PROBLEMS, None, None)
+    rows = [
+        {
+            "prompt": prompt.text, "response": one["response"], "label": one["label"], "turns": one["turns"],
+            "reward": float(one["correct"]), "correctness": float(one["correct"]), "truncated": 0.0,
+            "response_tokens": one["tokens"] + one["observation_tokens"], "action_tokens": one["tokens"],
+        }
+        for prompt, one in zip(prompts, found["records"], strict=True)
+    ]  # fmt: skip
+    file = tmp_path / "eval_samples_step2.jsonl"
+
+    def differing(changed: dict) -> list[str]:
+        file.write_text("".join(json.dumps(row) + "\n" for row in [rows[0] | changed, *rows[1:]]))
+        common, differences = compare_files(file, found)
+        assert common == 4
+        return [one.cause for one in differences]
+
+    assert differing({}) == []
+    assert differing({"correctness": 0.0})[0].startswith("same responses, graded differently")
+    (cause,) = differing({"correctness": 0.0, "response": "I look. <answer>", "truncated": 1.0})
+    sampled = found["records"][0]["tokens"]
+    assert cause == f"cut by the length limit (longest: {sampled} tokens in training, {sampled} post hoc)"
+    (cause,) = differing({"correctness": 0.0, "response": "I look up"})
+    assert cause.startswith("other responses, from character 6: ' up', post hoc '. <search>")
+
+
 def test_several_answers_vote_in_their_normal_form(evaluation, url):
     agent = AgentSettings(**LIMITS, retriever_url=url)
     settings = replace(evaluation.settings, mode="sampling_pass@8", agent=agent)
@@ -315,8 +344,8 @@ def test_no_retriever_is_one_message(monkeypatch):
     [
         ([], {}, "found 4 of 4 labels of questions that are searched for and no --agent"),
         (["--agent", "search"], {}, "no answer from the retriever at http://127.0.0.1:1"),
-        (["--agent", "search"], {"RFT_AGENT_TOPK": "many"}, "RFT_AGENT_TOPK: found 'many', wanted a whole number"),
-        (["--agent", "search"], {"RETRIEVER_URL": "nowhere"}, "RETRIEVER_URL: found 'nowhere', wanted an address"),
+        (["--agent", "search"], {"RFT_AGENT_TOPK": "many"}, "found RFT_AGENT_TOPK=many, wanted a whole number"),
+        (["--agent", "search"], {"RETRIEVER_URL": "nowhere"}, "found RETRIEVER_URL=nowhere, wanted an address"),
     ],
 )
 @pytest.mark.parametrize(
