@@ -32,6 +32,7 @@ from rft.retriever import RetrieverError
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {"max_turns": 4, "turn_tokens": 64, "observation_tokens": 400}
+GREEDY = sampling.parameters(0.0, 1.0, 200, 0, 0)
 # What the policy says to a question, turn by turn.
 SAYS = {
     "alder?": ["I look. <search>alder leaf</search>", "So <answer>The Alder.</answer>"],
@@ -124,7 +125,7 @@ def test_conversations_do_not_depend_on_how_many_run_at_once(llm, agent):
 
 def test_a_sample_is_the_conversation_with_its_turns(llm, agent):
     kept = []
-    conversations.draw(llm, requests_of(llm)[:1], sampling.parameters(0.0, 1.0, 200, 0, 0), kept.append, agent=agent)
+    conversations.draw(llm, requests_of(llm)[:1], GREEDY, kept.append, agent=agent)
     (one,) = kept
     ids = partial(llm.get_tokenizer(), add_special_tokens=False)
     first, between, last = one["turns"]
@@ -137,21 +138,22 @@ def test_a_sample_is_the_conversation_with_its_turns(llm, agent):
     assert json.loads(one["search_latencies"])[0] >= 0 and first["seconds"] >= 0
 
 
-def test_a_retriever_that_dies_is_an_error_by_name_and_leaves_nothing_in_the_engine(llm, agent, monkeypatch):
-    gone = replace(agent.settings, retriever_url="http://127.0.0.1:1")
+def test_a_retriever_that_dies_is_an_error_by_name_and_leaves_nothing_in_the_engine(llm, tmp_path, monkeypatch):
     monkeypatch.setattr(conversations, "Client", partial(conversations.Client, patience=0.0))
-    requests, kept = requests_of(llm), []
-    with pytest.raises(
-        RetrieverError, match=rf"prompt {requests[0].prompt}, sample 0, turn 1, searching: .*127.0.0.1:1"
-    ):
-        conversations.draw(
-            llm,
-            requests[:1] + requests[3:],
-            sampling.parameters(0.0, 1.0, 200, 0, 0),
-            kept.append,
-            agent=replace(agent, settings=gone),
-        )
-    assert not llm.llm_engine.waiting
+    requests, kept, step, own = requests_of(llm), [], llm.llm_engine.step, retriever(tmp_path)
+    url = own.__enter__()
+    dying = opened(AgentSettings(**LIMITS, retriever_url=url), [], 2000)
+
+    def step_once_it_is_dead():
+        if not llm.llm_engine.steps:
+            own.__exit__(None, None, None)
+        return step()
+
+    monkeypatch.setattr(llm.llm_engine, "step", step_once_it_is_dead)
+    named = rf"prompt {requests[0].prompt}, sample 0, turn 1, searching: .*no answer from the retriever at {url}"
+    with pytest.raises(RetrieverError, match=named):
+        conversations.draw(llm, [*requests[1::2], requests[0]], GREEDY, kept.append, agent=dying)
+    assert not llm.llm_engine.waiting and "searches" in kept[0]
 
 
 def test_what_cannot_be_kept_ends_it_and_leaves_nothing_in_the_engine(llm, agent):
@@ -159,7 +161,7 @@ def test_what_cannot_be_kept_ends_it_and_leaves_nothing_in_the_engine(llm, agent
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        conversations.draw(llm, requests_of(llm, 8), sampling.parameters(0.0, 1.0, 200, 0, 0), full, agent=agent)
+        conversations.draw(llm, requests_of(llm, 8), GREEDY, full, agent=agent)
     assert not llm.llm_engine.waiting and llm.llm_engine.aborted
     assert [thread.name for thread in threading.enumerate() if "conversations" in thread.name] == []
 
@@ -170,7 +172,7 @@ def test_an_engine_that_fails_ends_it(llm, agent, monkeypatch):
 
     monkeypatch.setattr(llm.llm_engine, "step", step)
     with pytest.raises(RuntimeError, match="the engine died"):
-        conversations.draw(llm, requests_of(llm), sampling.parameters(0.0, 1.0, 200, 0, 0), list, agent=agent)
+        conversations.draw(llm, requests_of(llm), GREEDY, list, agent=agent)
     assert not llm.llm_engine.waiting
 
 
@@ -239,7 +241,14 @@ def test_a_second_run_draws_nothing_and_another_protocol_or_limit_everything(eva
     assert evaluation.served == ["base"] * 2 and len(list(evaluation.settings.cache.iterdir())) == 2
 
 
-def test_samples_of_another_corpus_are_never_mixed(evaluation, tmp_path):
+def test_the_noise_floor_draws_the_conversations_again(evaluation, url):
+    settings = replace(evaluation.settings, agent=AgentSettings(**LIMITS, retriever_url=url), noise_floor=True)
+    first, again = evaluate([evaluation.model], [evaluation.dataset], settings)
+    assert [first["model"], again["model"]] == ["base", "base (A/A)"] and len(evaluation.served) == 2
+    assert (again["versus"]["tied"], again["versus"]["p_holm"]) == (4, None)
+
+
+def test_samples_of_another_corpus_are_never_mixed(evaluation, llm, agent, tmp_path):
     (first,) = evaluation.run("base")
     (tmp_path / "other").mkdir()
     with retriever(tmp_path / "other", TREES | {"Ash": "The ash has keys."}) as other:
@@ -247,6 +256,9 @@ def test_samples_of_another_corpus_are_never_mixed(evaluation, tmp_path):
         assert evaluation.served == ["base"] * 2
         with pytest.raises(ValueError, match=r"found agent .*evaluate them in one command"):
             add_comparisons([first, second | {"model": "other"}])
+        swapped = replace(agent, settings=replace(agent.settings, retriever_url=other))
+        with pytest.raises(RetrieverError, match=r"found a retriever of .*, wanted that of the beginning"):
+            conversations.draw(llm, requests_of(llm), GREEDY, list, agent=swapped)
         run = tmp_path / "run.json"
         run.write_text(json.dumps({"retriever": {"corpus": first["retriever"]["corpus"]}}))
         (tmp_path / "adapter").mkdir()
