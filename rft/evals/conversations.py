@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from rft.agents.conversation import Conversation, ConversationError, converse
 from rft.agents.executor import logs
-from rft.agents.searching import search
 from rft.evals.agent import Agent, held, require_same
 from rft.evals.sampling import Request, ordered, params_of, progress_of
 from rft.evals.stepping import SteppedEngine
 from rft.hooks.samples import turns_of_sample
 from rft.record.conversation import segments
 from rft.retriever import RetrieverError
-from rft.retriever.client import Client
+from rft.retriever.client import Client, Passage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -78,12 +77,16 @@ async def _all(
     room = asyncio.Semaphore(at_once)
     async with Client(agent.settings.retriever_url) as client:
         require_same(agent, await held(client))
+
+        async def search(query: str) -> list[Passage]:
+            return (await client.retrieve([query], agent.settings.topk))[0]
+
         talk_to = partial(
             converse,
             max_length=agent.max_length,
             tokenizer=tokenizer,
             engine=engine,
-            search=partial(search, client, topk=agent.settings.topk),
+            search=search,
             protocol=importlib.import_module(f"rft.agents.{agent.settings.protocol}"),
             settings=agent.settings,
         )

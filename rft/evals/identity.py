@@ -46,7 +46,6 @@ AGENT_CODE = (
     "rft.agents.conversation",
     "rft.agents.harmony",
     "rft.agents.observations",
-    "rft.agents.searching",
     "rft.agents.settings",
     "rft.agents.tags",
     "rft.evals.conversations",
