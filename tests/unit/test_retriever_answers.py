@@ -178,5 +178,5 @@ def test_what_the_policy_writes_arrives_as_it_is():
     "url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:y", "http://x:1:", "http://x:0", "http://[::1"]
 )
 def test_an_address_that_is_none_is_refused_at_once(url):
-    with pytest.raises(ValueError, match="as the retriever's address; wanted http.* set RETRIEVER_URL"):
+    with pytest.raises(ValueError, match=r"as the retriever's address; wanted http.* set RETRIEVER_URL"):
         Client(url)
