@@ -169,6 +169,9 @@ require_gpus() {
     [[ $DRY_RUN != 1 && -z ${RAY_ADDRESS:-} ]] || return 0
     local found=0 needed=${OPTION[gpus]}
     [[ $RFT_STACK == cpu ]] || found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true # 0 without any
+    if [[ -n ${RETRIEVER_GPUS:-} && -n ${CUDA_VISIBLE_DEVICES:-} ]]; then
+        found=$(tr -cd , <<<"$CUDA_VISIBLE_DEVICES" | wc -c) found=$((found + 1)) # without the retriever's
+    fi
     ((found >= needed)) || die "too few GPUs" "$found here (RFT_STACK=$RFT_STACK)" "$needed" \
         "use such a machine, a Ray cluster (RAY_ADDRESS=host:port), or fewer by --actor_num_gpus_per_node, \
 --vllm_num_engines; without a GPU: bash launch/train_grpo_tiny.sh"
@@ -188,6 +191,7 @@ require_inputs() {
         [[ $file != *.jsonl || -f $file ]] || die "no problem file" "$file" "problems as JSON lines" \
             "$(maker_of "$file" "$bin")"
     done
+    require_corpus
 }
 
 # maker_of FILE BIN: how a problem file comes about; programs are in BIN.
@@ -196,6 +200,10 @@ maker_of() {
     */code/mbpp_*.jsonl | */code/humaneval.jsonl)
         printf 'DATA_ROOT=DIR names another folder; %s/python data/prepare_code_data.py --out %q (docs/data.md)' \
             "$2" "${1%/code/*}"
+        ;;
+    */search/*.jsonl)
+        printf 'DATA_ROOT=DIR names another folder; %s/python data/prepare_search_data.py --out %q (docs/data.md)' \
+            "$2" "${1%/search/*}"
         ;;
     */aime_eval.jsonl | */probe_set_*.jsonl | */sft_*.jsonl | */trained.jsonl)
         printf 'DATA_ROOT=DIR names another folder; %s/python -m rft.data make --out %q (docs/data.md)' "$2" "${1%/*}"

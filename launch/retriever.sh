@@ -10,8 +10,8 @@
 #   CORPUS             passages as JSON lines
 #   RETRIEVER_INDEX    bm25 (the default) or dense; a dense one by
 #   ENCODER            wordllama, or the folder of an encoder, and of the
-#   RETRIEVER_KIND     flat (the default), hnsw, or torch: on GPUs (the default with RETRIEVER_GPUS)
-#   INDEX_DIR          where the index is kept; default: a folder of CACHE_ROOT/retriever, named by the four above
+#   RETRIEVER_KIND     flat, hnsw, or torch (on GPUs)
+#   INDEX_DIR          where the index is kept; default: beside the corpus
 #   RETRIEVER_GPUS     as CUDA_VISIBLE_DEVICES names them: GPUs of its own, which the training does not see. all: every one
 #                      that it sees, beside the training. Unset: none
 
@@ -29,14 +29,7 @@ use_retriever() {
     [[ -n ${CORPUS:-} ]] || die "the retriever has no corpus" "no CORPUS" "a file of passages (docs/retriever.md)" \
         "set CORPUS=FILE.jsonl, or RETRIEVER_URL to a running retriever"
     CORPUS=$(absolute "$CORPUS")
-    if [[ $RETRIEVER_INDEX == dense ]]; then
-        ENCODER=${ENCODER:-wordllama}
-        [[ $ENCODER == wordllama ]] || ENCODER=$(absolute "$ENCODER")
-        if [[ -n ${RETRIEVER_GPUS:-} ]]; then RETRIEVER_KIND=${RETRIEVER_KIND:-torch}; fi
-        RETRIEVER_KIND=${RETRIEVER_KIND:-flat}
-        [[ $RETRIEVER_KIND =~ ^(flat|hnsw|torch)$ ]] || die "no such kind of a dense index" \
-            "RETRIEVER_KIND=$RETRIEVER_KIND" "flat, hnsw or torch" "unset RETRIEVER_KIND"
-    fi
+    [[ -z ${ENCODER:-} || $ENCODER == wordllama ]] || ENCODER=$(absolute "$ENCODER")
     take_gpus
 }
 
@@ -63,11 +56,31 @@ take_gpus() {
 # start_retriever: before Ray, whose workers inherit RETRIEVER_URL. Where the launch makes its corpus later, it is started
 # by a second call once the corpus is there.
 start_retriever() {
+    local command
+    if [[ $DRY_RUN == 1 && ${START_RETRIEVER:-0} == 1 ]]; then
+        mapfile -d '' -t command < <(retriever_command)
+        print_command "${command[@]}"
+        return 0
+    fi
     if starts_service RETRIEVER && [[ -z $RETRIEVER_PID ]]; then
         if [[ -z ${RETRIEVER_URL:-} ]]; then address_service RETRIEVER "$(retriever_host)"; fi
         if [[ -f $CORPUS ]]; then begin_retriever; fi
     fi
     [[ -z ${RETRIEVER_URL:-} ]] || ask_directly
+}
+
+# require_corpus: what the retriever of this run reads.
+require_corpus() {
+    local bin=.venv/bin
+    [[ -x $PYTHON ]] || bin="make setup && $bin"
+    ((${START_RETRIEVER:-0})) || return 0
+    [[ -f $CORPUS ]] || die "no corpus" "no file $CORPUS" "passages as JSON lines (docs/retriever.md)" \
+        "CORPUS=FILE.jsonl, or RETRIEVER_URL of a running retriever; wiki-18: \
+$bin/hf download --repo-type dataset PeterJinGo/wiki-18-corpus wiki-18.jsonl.gz --local-dir . && \
+$bin/python -m rft.data corpus wiki-18.jsonl.gz --out $(printf %q "$CORPUS")"
+    [[ $RETRIEVER_INDEX != dense || -z ${ENCODER:-} || $ENCODER == wordllama || -d $ENCODER ]] ||
+        die "no encoder" "no folder $ENCODER" "a model of sentence-transformers" "ENCODER=wordllama, or \
+$bin/hf download intfloat/e5-base-v2 --local-dir $(printf %q "$ENCODER")"
 }
 
 # retriever_host: the address that it listens on.
@@ -96,21 +109,17 @@ begin_retriever() {
     [[ ${RETRIEVER_GPUS:-} == all ]] || devices=(env CUDA_VISIBLE_DEVICES="${RETRIEVER_GPUS:-}")
     mapfile -d '' -t command < <(retriever_command)
     begin_service RETRIEVER "${devices[@]}" "${command[@]}" --host "$host" --port "$RETRIEVER_PORT"
+    export RETRIEVER_PID # for the preflight
 }
 
 # retriever_command: its words without the address, a NUL behind each.
 retriever_command() {
-    local encoder=()
-    [[ $RETRIEVER_INDEX == bm25 ]] || encoder=(--encoder "$ENCODER" --kind "$RETRIEVER_KIND")
-    printf '%s\0' "$PYTHON" -m rft.retriever --corpus "$CORPUS" --index "$RETRIEVER_INDEX" "${encoder[@]}" \
-        --index-dir "$(index_dir)"
-}
-
-# index_dir: INDEX_DIR, or one of its own for each corpus, index and encoder.
-index_dir() {
-    local name=$RETRIEVER_INDEX
-    [[ $name == bm25 ]] || name="$(basename -- "$ENCODER")-$RETRIEVER_KIND"
-    absolute "${INDEX_DIR:-$CACHE_ROOT/retriever/$(basename -- "$CORPUS" .jsonl)-$name}"
+    local more=()
+    if [[ $RETRIEVER_INDEX == dense ]]; then
+        more+=(${ENCODER:+--encoder "$ENCODER"} ${RETRIEVER_KIND:+--kind "$RETRIEVER_KIND"})
+    fi
+    more+=(${INDEX_DIR:+--index-dir "$(absolute "$INDEX_DIR")"})
+    printf '%s\0' "$PYTHON" -m rft.retriever --corpus "$CORPUS" --index "$RETRIEVER_INDEX" "${more[@]}"
 }
 
 # ask_directly: hand the address on, and no proxy between, whatever asks. An exact host: not all programs know patterns.

@@ -7,9 +7,7 @@ tiny_experiment() {
     local task=$1 prompts=$3
     REWARD=$2
     shift 3
-    [[ -z ${RECIPE:-}${EFFORT:-} ]] || die "the tiny launchers take no recipe" \
-        "RECIPE=${RECIPE:-} EFFORT=${EFFORT:-}" "neither" \
-        "unset RECIPE EFFORT; launch/train_grpo_20b.sh and its like take them"
+    no_recipe "a tiny task"
     use tasks/tiny
     use models/tiny
     use clusters/cpu

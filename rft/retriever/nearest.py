@@ -16,6 +16,7 @@ from rft.retriever.places import Progress
 SPARE = 8  # passages beyond those asked for, so that rounding loses none of them
 LINKS, EF_CONSTRUCTION, EF_SEARCH = 32, 200, 128  # HNSW: neighbours, and candidates at the build and in a search
 ADDED = 4096  # passages at once in the build of a graph
+BLOCK = 32  # queries whose candidates are scored at once
 SAVE_SECONDS = 600.0  # between two states of a graph that is being built
 
 
@@ -90,13 +91,37 @@ def ordered(files: list[np.ndarray], queries: np.ndarray, numbers: np.ndarray, k
         numbers: `(queries, candidates)`; -1 is none.
         k: passages for each query.
     """
-    height, found = len(files[0]), []
-    for query, row in zip(queries.astype(np.float64), numbers, strict=True):
-        candidates = np.unique(row[row >= 0])
-        vectors = np.stack([files[number // height][number % height] for number in candidates])
-        scores = np.array([vector @ query for vector in vectors.astype(np.float64)], dtype=np.float32)
-        best = np.lexsort((candidates, -scores))[:k]
-        found.append([(float(scores[each]), int(candidates[each])) for each in best])
+    found = []
+    for start in range(0, len(queries), BLOCK):
+        rows = numbers[start : start + BLOCK]
+        vectors = _gathered(files, np.maximum(rows, 0)).astype(np.float64)
+        # Along the last axis, a pair by itself: a product of matrices would round by the shapes of both.
+        scores = (vectors * queries[start : start + BLOCK, None].astype(np.float64)).sum(-1)
+        found += merged(rows, np.where(rows < 0, -np.inf, scores).astype(np.float32), k)
+    return found
+
+
+def merged(numbers: np.ndarray, scores: np.ndarray, k: int) -> list[list[tuple[float, int]]]:
+    """(score, number) of the `k` best of each row, ties by number; a number of -1 is none.
+
+    Args:
+        numbers, scores: `(queries, candidates)`.
+        k: passages for each query.
+    """
+    best = np.lexsort((numbers, -scores), axis=1)[:, :k]
+    return [
+        [(float(scores[row, each]), int(numbers[row, each])) for each in places if numbers[row, each] >= 0]
+        for row, places in enumerate(best)
+    ]
+
+
+def _gathered(files: list[np.ndarray], numbers: np.ndarray) -> np.ndarray:
+    """The vectors of these numbers, `(*numbers.shape, dimension)`; all files but the last have the same height."""
+    found = np.empty((*numbers.shape, files[0].shape[1]), dtype=np.float32)
+    places, rows = np.divmod(numbers, len(files[0]))
+    for place in np.unique(places):
+        here = places == place
+        found[here] = files[place][rows[here]]
     return found
 
 

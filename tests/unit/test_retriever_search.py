@@ -6,8 +6,8 @@ import pytest
 from retrievers import corpus_of
 
 from rft.retriever.bm25 import TOKENIZER, Bm25
-from rft.retriever.cards import Cards, merged
-from rft.retriever.nearest import Flat, Hnsw
+from rft.retriever.cards import Cards
+from rft.retriever.nearest import Flat, Hnsw, merged
 from rft.retriever.places import open_corpus
 
 

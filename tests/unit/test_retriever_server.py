@@ -240,6 +240,7 @@ REFUSED = [
     ("no index", [], 2, "--index"),
     ("another index", ["--index", "sparse"], 2, "invalid choice"),
     ("an encoder of words", ["--index", "bm25", "--encoder", "wordllama"], 2, "--encoder with --index bm25"),
+    ("a prefix for nothing", ["--index", "dense", "--query-prefix", "query: "], 2, "--encoder DIR"),
     ("no encoder there", ["--index", "dense", "--encoder", "nowhere"], 1, "found no model in nowhere"),
     ("no corpus", ["--index", "bm25", "--corpus", "nowhere.jsonl"], 1, "found no file nowhere.jsonl"),
 ]

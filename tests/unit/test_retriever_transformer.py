@@ -80,16 +80,25 @@ def test_a_folders_own_prompts_and_options_before_them(folder, prompted):
     assert other.identity["prefixes"] == ["", "title "]
 
 
-def test_an_e5_without_prefixes_is_refused(folder, tmp_path):
-    link, renamed = tmp_path / "e5-base-v2", tmp_path / "multilingual_E5_small"
-    cached = tmp_path / "models--intfloat--e5-base-v2" / "snapshots" / "f52bf8ec"
-    link.symlink_to(folder)
-    shutil.copytree(folder, renamed)
-    shutil.copytree(folder, cached)
-    for each in (link, renamed, cached):
-        with pytest.raises(ValueError, match="--query-prefix 'query: ' --passage-prefix 'passage: '"):
-            Transformer(each)
-        assert Transformer(each, "query: ", "passage: ").query_prefix == "query: "
+NAMED = ["e5-base-v2", "multilingual-e5-small", "E5_large", "models--intfloat--e5-base-v2/snapshots/f52bf8ec"]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_an_e5_has_its_prefixes(folder, tmp_path, name):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).symlink_to(folder)
+    encoder = Transformer(tmp_path / name)
+    assert (encoder.query_prefix, encoder.passage_prefix) == ("query: ", "passage: ")
+    assert encoder.identity["prefixes"] == ["query: ", "passage: "]
+    assert Transformer(tmp_path / name, "", "").identity["prefixes"] == ["", ""]
+
+
+@pytest.mark.parametrize("name", ["e5-mistral-7b-instruct", "multilingual-e5-large-instruct"])
+def test_an_e5_with_instructions_is_refused_without_prefixes(folder, tmp_path, name):
+    (tmp_path / name).symlink_to(folder)
+    with pytest.raises(ValueError, match="--query-prefix TEXT --passage-prefix TEXT"):
+        Transformer(tmp_path / name)
+    assert Transformer(tmp_path / name, "Query: ", "").query_prefix == "Query: "
 
 
 def test_an_index_of_it(folder, prompted, tmp_path):
