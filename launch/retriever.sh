@@ -25,6 +25,7 @@ use_retriever() {
     RETRIEVER_INDEX=${RETRIEVER_INDEX:-bm25}
     [[ $RETRIEVER_INDEX == bm25 || $RETRIEVER_INDEX == dense ]] || die "no such index" \
         "RETRIEVER_INDEX=$RETRIEVER_INDEX" "bm25 or dense" "unset RETRIEVER_INDEX for bm25"
+    if [[ -n ${RETRIEVER_URL:-} ]]; then host_of "$RETRIEVER_URL" >/dev/null; fi
     ((${START_RETRIEVER:-0})) || return 0
     [[ -n ${CORPUS:-} ]] || die "the retriever has no corpus" "no CORPUS" "a file of passages (docs/retriever.md)" \
         "set CORPUS=FILE.jsonl, or RETRIEVER_URL to a running retriever"
@@ -124,12 +125,10 @@ retriever_command() {
 
 # ask_directly: hand the address on, and no proxy between, whatever asks. An exact host: not all programs know patterns.
 ask_directly() {
-    local host name
-    export RETRIEVER_URL
+    local host hosts=${no_proxy:-${NO_PROXY:-}}
     host=$(host_of "$RETRIEVER_URL")
-    for name in NO_PROXY no_proxy; do
-        [[ ",${!name:-}," == *",$host,"* ]] || declare -gx "$name=${!name:+${!name},}$host"
-    done
+    [[ ",$hosts," == *",$host,"* ]] || hosts+=${hosts:+,}$host
+    export RETRIEVER_URL no_proxy=$hosts NO_PROXY=$hosts # programs know one of the two, or prefer one
 }
 
 # host_of URL: its host, without port and brackets.

@@ -47,7 +47,7 @@ def check_learning_rate(args: Namespace, config: dict, prompts: int | None) -> l
 
 def is_slow_only(made: lr_schedule.Schedule) -> bool:
     """A warm-up that is long for the judged step, but over early in the run, as the search task's of 94 updates."""
-    return made.warmup <= SLOW_STEPS and made.warmup <= made.total / 5
+    return 0 < made.warmup <= min(SLOW_STEPS, made.total / 5)
 
 
 def schedule(args: Namespace, prompts: int) -> lr_schedule.Schedule:
