@@ -32,8 +32,8 @@ class Flat:
         cores = len(os.sched_getaffinity(0))
         # Threads of ours, one a part: those of faiss wait in a loop for each other, which a busy machine pays for.
         self._threads = ThreadPoolExecutor(cores, "faiss", initializer=faiss.omp_set_num_threads, initargs=(1,))
-        # Queries times dimension, above which it multiplies matrices: four queries. Its own 128,000 is for no batch of ours,
-        # which takes eight times as long then.
+        # Queries times dimension from which on it multiplies matrices. At its own 128,000, which few batches reach, a
+        # batch takes eight times as long.
         faiss.cvar.distance_compute_blas_threshold = 4 * files[0].shape[1]
         self._parts, first = [], 0
         for rows in files:
