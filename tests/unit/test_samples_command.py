@@ -262,7 +262,7 @@ def test_a_conversation_is_shown_turn_by_turn(tmp_path, capsys, monkeypatch):
         assert cli.main([str(file), "--step", "3", *more]) == 0
         head, *shown = capsys.readouterr().out.splitlines()
         assert head == (
-            "step 3, group 1, sample 1: right, reward 1, answer Rome, label Rome or Roma, 61 tokens, 1 searches"
+            "step 3, group 1, sample 1: right, reward 1, answer Rome, label Rome or Roma, 61 tokens, searches 1"
         )
         assert shown[1:9] == [
             "[model, 34 tokens, 0.8 s]", "<search>x</search>", "[environment, 118 tokens]",

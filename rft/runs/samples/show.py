@@ -86,7 +86,7 @@ def heading(sample: Sample, place: str) -> Text:
     reward = "no reward" if facts["reward"] is None else f"reward {facts['reward']:.4g}"
     words = [reward, f"answer {facts['answer']}", f"label {facts['label']}"]
     words += [] if facts["tokens"] is None else [f"{facts['tokens']:,.0f} tokens"]
-    words += [] if facts["searches"] is None else [f"{facts['searches']:g} searches"]
+    words += [] if facts["searches"] is None else [f"searches {facts['searches']:g}"]
     text.append(" ".join(clean(", ".join(["", *words])).split()), "not bold")
     return text.append(", cut at the limit", "bold red") if facts["cut"] else text
 
