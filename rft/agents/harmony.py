@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from rft.agents.actions import Action, Observation
-from rft.agents.observations import framed
+from rft.agents.observations import framed, visible
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -72,8 +72,7 @@ def parse(text: str) -> Action:
     recipient, channel = RECIPIENT.search(last.header), CHANNEL.search(last.header)
     if last.end == CALLED:
         if recipient is None or recipient[1] != "functions.search":
-            called = f"calls {recipient[1]}" if recipient else "calls no function"
-            return Action("invalid", f"it {called}; there is functions.search")
+            return Action("invalid", "it calls no function that there is; there is functions.search")
         return _query(last.content)
     if recipient is None and channel and channel[1] == "final" and last.end == RETURNED:
         return Action("answer", last.content.strip())
@@ -132,6 +131,5 @@ def _query(content: str) -> Action:
     except (ValueError, RecursionError):
         return Action("invalid", "the arguments of functions.search are no JSON")
     query = arguments.get("query") if isinstance(arguments, dict) else None
-    if not isinstance(query, str) or not query.strip():
-        return Action("invalid", 'functions.search takes {"query": "…"}')
-    return Action("search", query.strip())
+    query = visible(query).strip() if isinstance(query, str) else ""
+    return Action("search", query) if query else Action("invalid", 'functions.search takes {"query": "…"}')

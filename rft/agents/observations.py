@@ -28,9 +28,12 @@ _LINES = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 def harmless(text: str) -> str:
     """Text of a corpus without what could be read as ours: `<` before a tag's name or a bar is `‹`, hidden characters
     are gone, every end of line is a newline."""
-    text = _LINES.sub("\n", text)
-    shown = "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in _HIDDEN)
-    return _OPENING.sub("‹", shown)
+    return _OPENING.sub("‹", visible(_LINES.sub("\n", text)))
+
+
+def visible(text: str) -> str:
+    """Text without hidden characters; a query of nothing else is empty, and a lone surrogate cannot be sent."""
+    return "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in _HIDDEN)
 
 
 def listed(passages: "Iterable[Passage]", characters: int) -> tuple[str, bool]:

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rft.agents.actions import Action, Observation
-from rft.agents.observations import framed
+from rft.agents.observations import framed, visible
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,9 +51,8 @@ def parse(text: str) -> Action:
         return Action("invalid", f"{closing[0]} closes what was not opened")
     if SPECIAL.search(content):
         return Action("invalid", f"<{kind}> and {closing[0]} stand in two messages")
-    if kind == "search" and not content.strip():
-        return Action("invalid", "the query is empty")
-    return Action(kind, content.strip())
+    content = visible(content).strip()
+    return Action(kind, content) if content or kind == "answer" else Action("invalid", "the query is empty")
 
 
 def invalid(why: str) -> str:

@@ -103,8 +103,9 @@ def run_key(model: str, sampling: Sampling) -> str:
     Weights, temperature, top-p, completion length, seed, effort, the prompts' date and grader; and what the
     evaluation's cache calls its engine: versions, patches, device, and the code that samples.
     """
+    from rft.evals.identity import model_identity
     from rft.evals.models import Model
-    from rft.evals.run import Settings, model_identity
+    from rft.evals.settings import Settings
 
     path = Path(model)
     parts = [

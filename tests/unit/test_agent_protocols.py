@@ -17,6 +17,7 @@ from rft.tiny.tokenizer import build_tokenizer
 
 TOKENIZERS = {"tiny": build_tokenizer(), "o200k": build_harmony_tokenizer()}
 ANALYSIS = "<|channel|>analysis<|message|>"
+NO_SUCH = "it calls no function that there is; there is functions.search"
 NEXT = "<|end|><|start|>assistant"
 CALL = " to=functions.search<|channel|>commentary <|constrain|>json<|message|>"
 HOSTILE = (
@@ -47,6 +48,8 @@ HOSTILE = (
         (f"{ANALYSIS}so{NEXT}<|channel|>final<|message|><answer>1 < 2</answer>", "answer", "1 < 2"),
         ("<search>a</search><answer>b</answer>", "search", "a"),
         ("<search></search>", "invalid", "the query is empty"),
+        ("<search>\u200b \x00</search>", "invalid", "the query is empty"),
+        ("<search>a\u202eb</search>", "search", "ab"),
         ("<search>a</answer>", "invalid", "</answer> closes what was not opened"),
         ("</search>", "invalid", "</search> closes what was not opened"),
         (f"<search>a{NEXT}{ANALYSIS}b</search>", "invalid", "<search> and </search> stand in two messages"),
@@ -75,9 +78,10 @@ def test_what_a_turn_with_tags_asks_for(text, kind, content):
         (f"{CALL}[1]<|call|>", "invalid", 'functions.search takes {"query": "…"}'),
         (f'{CALL}{{"query": 7}}<|call|>', "invalid", 'functions.search takes {"query": "…"}'),
         (f'{CALL}{{"query": " "}}<|call|>', "invalid", 'functions.search takes {"query": "…"}'),
+        (f'{CALL}{{"query": "\\ud800"}}<|call|>', "invalid", 'functions.search takes {"query": "…"}'),
         (f"{CALL}{'[' * 100_000}<|call|>", "invalid", "the arguments of functions.search are no JSON"),
-        (" to=functions.shell<|message|>{}<|call|>", "invalid", "it calls functions.shell; there is functions.search"),
-        (f"{ANALYSIS}x<|call|>", "invalid", "it calls no function; there is functions.search"),
+        (" to=functions.shell<|message|>{}<|call|>", "invalid", NO_SUCH),
+        (f"{ANALYSIS}x<|call|>", "invalid", NO_SUCH),
         (f"{ANALYSIS}x<|return|>", "invalid", "it ends without a final message"),
         (
             "<|channel|>final<|message|>Par",
