@@ -174,6 +174,21 @@ def test_no_torch_where_the_index_needs_none(tmp_path, index):
     assert not {"torch", "transformers", "vllm", "ray"} & imported
 
 
+def test_a_corpus_is_not_held_in_memory(tmp_path):
+    """128 passages of 2 MB; the process that makes and searches their index grows by less than that."""
+    file = corpus_of(tmp_path, 20, ["word " * 400_000] * 128)
+    code = (
+        "import resource\nfrom pathlib import Path\nfrom rft.retriever import engine, nearest, wordllama\n"
+        f"options = engine.Options(Path({str(file)!r}), 'dense')\nwordllama.WordLlama().passages(['warm'])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "found = engine.open_engine(options, print).search(['mark3', 'word'], 2)\n"
+        "print('grown:', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.partition("grown:")[2]) << 10 < file.stat().st_size
+
+
 @pytest.mark.parametrize("text", ["", " ", "\ud800", "\0", "word " * 100_000])
 def test_any_text_has_a_vector(text):
     found = WordLlama().passages([text, "a word"])
