@@ -49,11 +49,14 @@ def run(args: argparse.Namespace) -> int:
 def advice(result: dict) -> list[str]:
     """What the baseline says about the training to come. Thresholds: the smoke test of docs/sources.md."""
     cut, value = result["truncated"], result[result["mode"]]
-    programs = "has_boxed" not in result  # their answer is the program
-    share, what = (1 - result["no_answer"], "with a program") if programs else (result["has_boxed"], "boxed")
+    share, what = result.get("has_boxed"), "boxed"
+    if share is None:  # the answer is the program, or what a conversation ends with
+        share, what = 1 - result["no_answer"], "answered" if "conversations" in result else "with a program"
     lines = [
         f"{100 * share:.1f}% {what}: {'no SFT needed' if share >= 0.95 else 'below 95%, so train the format first'}"
     ]
+    if result.get("conversations", {}).get("no_search") == 1:
+        lines.append("no search at all: train the format first")
     if cut > 0.5:
         lines.append(f"{100 * cut:.1f}% truncated: raise --max-tokens before comparing anything")
     if value in (0, 1):

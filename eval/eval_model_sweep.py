@@ -19,7 +19,7 @@ from rft.evals import cli
 from rft.evals.models import checked
 
 if TYPE_CHECKING:
-    from rft.evals.run import Settings
+    from rft.evals.settings import Settings
 
 
 def main() -> int:

@@ -30,8 +30,8 @@ def main() -> int:
 
 def run(args: argparse.Namespace) -> int:
     from rft.evals.compare import add_comparisons
+    from rft.evals.identity import grader_digest
     from rft.evals.results import read_results, regrade, relabel
-    from rft.evals.run import grader_digest
 
     if args.dataset and not args.regrade:
         raise ValueError("found --dataset without --regrade; wanted both: labels count when responses are graded")

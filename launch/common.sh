@@ -12,7 +12,8 @@
 # one), CLUSTER=NAME of launch/clusters (default: by nvidia-smi), RAY_ADDRESS (use that cluster and leave it running),
 # DRY_RUN=1 (check the options, print the commands, touch nothing), PREFLIGHT=only (check, then end) or 0 (skip the
 # checks), RESUMABLE=0 (keep no state for launch/resume.sh), START_CODE_SERVER=1 (one for the run; tasks of programs do
-# by themselves) on CODE_SERVER_PORT (default: a free one) or CODE_SERVER_URL (ask that one), and the places of
+# by themselves) on CODE_SERVER_PORT (default: a free one) or CODE_SERVER_URL (ask that one), likewise START_RETRIEVER,
+# RETRIEVER_PORT and RETRIEVER_URL of tasks that search, with what launch/retriever.sh lists, and the places of
 # docs/running.md: DATA_ROOT, MODEL_ROOT, OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR, SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
 set -Eeuo pipefail
 
@@ -42,8 +43,12 @@ source "$ROOT/launch/stack.sh"
 source "$ROOT/launch/setup.sh"
 # shellcheck source=launch/ray.sh
 source "$ROOT/launch/ray.sh"
+# shellcheck source=launch/service.sh
+source "$ROOT/launch/service.sh"
 # shellcheck source=launch/code_server.sh
 source "$ROOT/launch/code_server.sh"
+# shellcheck source=launch/retriever.sh
+source "$ROOT/launch/retriever.sh"
 # shellcheck source=launch/recipe.sh
 source "$ROOT/launch/recipe.sh"
 # shellcheck source=launch/cluster.sh

@@ -32,6 +32,7 @@ on_exit() {
     stop_started
     stop_ray "$status"
     stop_code_server
+    stop_retriever
     if ((RUN_IS_OURS)); then end_orphans; fi
     if ((status > 128 && RUN_IS_OURS)) && [[ -n $INTERRUPTED && -f $RUN_DIR/run.json ]]; then
         "$PYTHON" -m rft.runs.stopped "$RUN_DIR" interrupted "$INTERRUPTED" "$status"

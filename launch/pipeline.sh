@@ -21,6 +21,7 @@ experiment() {
     phase "set-up"
     setup_env
     start_code_server
+    start_retriever
     start_ray "${LOGICAL_GPUS:-}"
     measure_memory
     train_and_measure "$@"
@@ -33,6 +34,7 @@ train_and_measure() {
     if ((MEASURE_ONLY)); then
         GRPO_STATUS=$(<"$RUN_DIR/trained")
         wait_for_code_server
+        wait_for_retriever
     else
         phase "preflight"
         prepare_grpo "$@"
@@ -83,6 +85,7 @@ evaluate() {
     more+=(--lora-rank "${OPTION[lora_rank]}") # the same engine before and after
     [[ ${OPTION[lora_serving]} != merged ]] || more+=(--serve merged)
     [[ ${OPTION[head_dtype]} != model ]] || more+=(--head-dtype model)
+    [[ ${OPTION[agent_func_path]} != *agent_func_search.py ]] || more+=(--agent search)
     [[ -z $EVAL_REFERENCE ]] || more+=(--reference "$EVAL_REFERENCE")
     [[ -z ${OPTION[reasoning_effort]} ]] || more+=(--reasoning-effort "${OPTION[reasoning_effort]}")
     [[ -z ${OPTION[trust_remote_code]} ]] || more+=(--trust-remote-code)
@@ -118,6 +121,7 @@ prepare_grpo() {
     if ((RESUMES)); then require_unchanged "${manifest[@]}"; fi
     wait_for_ray
     wait_for_code_server
+    wait_for_retriever
     preflight
     if [[ $PREFLIGHT == only ]]; then
         printf 'PREFLIGHT=only: nothing is trained; the same command without it takes %s again\n' "$RUN_DIR"
@@ -165,6 +169,9 @@ require_gpus() {
     [[ $DRY_RUN != 1 && -z ${RAY_ADDRESS:-} ]] || return 0
     local found=0 needed=${OPTION[gpus]}
     [[ $RFT_STACK == cpu ]] || found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true # 0 without any
+    if [[ -n ${RETRIEVER_GPUS:-} && -n ${CUDA_VISIBLE_DEVICES:-} ]]; then
+        found=$(tr -cd , <<<"$CUDA_VISIBLE_DEVICES" | wc -c) found=$((found + 1)) # without the retriever's
+    fi
     ((found >= needed)) || die "too few GPUs" "$found here (RFT_STACK=$RFT_STACK)" "$needed" \
         "use such a machine, a Ray cluster (RAY_ADDRESS=host:port), or fewer by --actor_num_gpus_per_node, \
 --vllm_num_engines; without a GPU: bash launch/train_grpo_tiny.sh"
@@ -184,6 +191,7 @@ require_inputs() {
         [[ $file != *.jsonl || -f $file ]] || die "no problem file" "$file" "problems as JSON lines" \
             "$(maker_of "$file" "$bin")"
     done
+    require_corpus
 }
 
 # maker_of FILE BIN: how a problem file comes about; programs are in BIN.
@@ -192,6 +200,10 @@ maker_of() {
     */code/mbpp_*.jsonl | */code/humaneval.jsonl)
         printf 'DATA_ROOT=DIR names another folder; %s/python data/prepare_code_data.py --out %q (docs/data.md)' \
             "$2" "${1%/code/*}"
+        ;;
+    */search/*.jsonl)
+        printf 'DATA_ROOT=DIR names another folder; %s/python data/prepare_search_data.py --out %q (docs/data.md)' \
+            "$2" "${1%/search/*}"
         ;;
     */aime_eval.jsonl | */probe_set_*.jsonl | */sft_*.jsonl | */trained.jsonl)
         printf 'DATA_ROOT=DIR names another folder; %s/python -m rft.data make --out %q (docs/data.md)' "$2" "${1%/*}"

@@ -22,6 +22,12 @@ use_fixed_recipe() {
     add_recipe "$1"
 }
 
+# no_recipe WHAT: for a task that has settings of its own.
+no_recipe() {
+    [[ -z ${RECIPE:-}${EFFORT:-} ]] || die "$1 takes no recipe" "RECIPE=${RECIPE:-} EFFORT=${EFFORT:-}" "neither" \
+        "unset RECIPE EFFORT; launch/train_grpo_20b.sh and its like take them"
+}
+
 # add_recipe NAME: to the model's preset. Sets LONGEST, the tokens of its longest sample, for the cluster's preset.
 add_recipe() {
     local -A options=()

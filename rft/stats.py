@@ -115,6 +115,16 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
+def measured(values: Sequence[float]) -> dict[str, float | list[float]]:
+    """`value`, the mean over problems, and `interval95`: Wilson's for outcomes of 0 and 1, Student's t for others.
+
+    Raises ValueError where there is no problem.
+    """
+    binary = all(value in (0, 1) for value in values)
+    interval = wilson_interval(round(sum(values)), len(values)) if binary else mean_interval(values)
+    return {"value": sum(values) / len(values), "interval95": list(interval)}
+
+
 def t_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t for an upper probability in (0.5, 1) and integer degrees of freedom, by bisection.
 

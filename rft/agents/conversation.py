@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from rft.agents.actions import Observation
-from rft.agents.settings import Settings
+from rft.agents.settings import WHOLE, Settings
 from rft.hooks.rollout_seeds import of_turn
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from rft.retriever.client import Passage
 
+# Turns that are invalid in every way, and every way to end one.
+INVALID_TURNS = ("", "</search>", "</answer>", "<search></search>", "<search><|end|></search>", "<|end|>", "<|return|>")
+INVALID_TURNS += ("<|call|>", "<|message|>{<|call|>", " to=functions.search<|message|>{<|call|>", "<|channel|>")
 FINISHED = ("stop", "length")  # what an engine says of a turn that it ended by itself; others were aborted
 
 
@@ -244,6 +247,25 @@ def _observation(
     if len(found.tokens) > limit:
         raise ValueError(f"the protocol wrote {len(found.tokens)} tokens; wanted {limit} at most")
     return found
+
+
+def require_room_for_sentences(settings: Settings, protocol: ModuleType, tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Refuse a limit of observations that a sentence to the model alone exceeds: with the first invalid turn the run
+    would end.
+
+    Raises:
+        ValueError: the limit is smaller with this tokenizer.
+    """
+    actions = [protocol.parse(turn) for turn in INVALID_TURNS]
+    notes = {f"{protocol.invalid(found.text)} {protocol.LAST_TURN}" for found in actions if found.kind == "invalid"}
+    write = partial(protocol.observation, limit=WHOLE["observation_tokens"].high, tokenizer=tokenizer)
+    least = max(len(write(None, note=note, after=turn).tokens) for note in notes for turn in INVALID_TURNS)
+    if settings.observation_tokens < least:
+        name = WHOLE["observation_tokens"].variable
+        raise ValueError(
+            f"found {name}={settings.observation_tokens}, wanted {least} or more: so many tokens "
+            f"the {settings.protocol} protocol says to a turn that is not valid"
+        )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from openrlhf.utils.agent import AgentExecutorBase
 
-from rft.agents.conversation import Conversation, converse
+from rft.agents.conversation import Conversation, converse, require_room_for_sentences
 from rft.agents.settings import Settings
 from rft.grading.short_answer import answers_of, is_exact
 from rft.hooks.rewards import position
@@ -41,6 +41,7 @@ class SearchExecutor(AgentExecutorBase):
         self.settings = settings or Settings.from_environment()
         self.protocol = importlib.import_module(f"rft.agents.{self.settings.protocol}")
         self._client = Client(self.settings.retriever_url)
+        self._has_room = False  # for sentences to the model, which only its tokenizer can tell
 
     async def execute(
         self,
@@ -66,6 +67,9 @@ class SearchExecutor(AgentExecutorBase):
             AgentError: the conversation failed.
         """
         try:
+            if not self._has_room:
+                require_room_for_sentences(self.settings, self.protocol, hf_tokenizer)
+                self._has_room = True
             talk = await converse(
                 hf_tokenizer(prompt, add_special_tokens=False)["input_ids"],
                 sampling_params,

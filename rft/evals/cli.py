@@ -8,12 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rft.agents.settings import Settings as AgentSettings
 from rft.code_server import CodeServerError
 from rft.evals import refusals
+from rft.evals.agent import AGENTS, opened
 from rft.evals.scores import MODES
 from rft.options import remote_code
 from rft.record.environment import stack
 from rft.record.files import replace_json, replace_text
+from rft.retriever import RetrieverError
 
 if TYPE_CHECKING:
     from rft.evals.models import Model
@@ -56,7 +59,7 @@ def datasets(args: argparse.Namespace) -> list[Path]:
 
 
 def add_sampling_options(parser: argparse.ArgumentParser, mode: str = "greedy_pass@1") -> None:
-    """Options of `rft.evals.run.Settings`."""
+    """Options of `rft.evals.settings.Settings`."""
     parser.add_argument("--mode", choices=list(MODES), default=mode, help=f"default {mode}")
     parser.add_argument("--samples", type=int, help="samples a problem, at least k of pass@k (default: the mode's)")
     parser.add_argument("--temperature", type=float, help="default: the mode's")
@@ -88,6 +91,10 @@ def add_sampling_options(parser: argparse.ArgumentParser, mode: str = "greedy_pa
         "--reference", choices=("cpu", "cuda", "none"), default="cpu", help="where the probe's PEFT model runs"
     )
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
+    parser.add_argument(
+        "--agent", choices=AGENTS,
+        help="samples are conversations: `search` asks the retriever at RETRIEVER_URL, with the limits of RFT_AGENT_*",
+    )  # fmt: skip
     add_trust_option(parser)
 
 
@@ -105,13 +112,14 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(args: argparse.Namespace, **more: object):
-    """`rft.evals.run.Settings` of parsed options.
+    """`rft.evals.settings.Settings` of parsed options.
 
-    Raises ValueError where the system prompt's file is not there, or the platform cannot serve as asked.
+    Raises ValueError where the system prompt's file is not there, the platform cannot serve as asked, or a variable of
+    an agent has no value that it may have.
     """
     import torch
 
-    from rft.evals.run import Settings
+    from rft.evals.settings import Settings
 
     if args.serve == "native" and not torch.cuda.is_available():
         raise ValueError("found no CUDA device; vLLM's own LoRA of gpt-oss needs one; use --serve exact")
@@ -128,6 +136,7 @@ def settings(args: argparse.Namespace, **more: object):
         system_prompt=system_prompt,
         serving=args.serve,
         reference=None if args.reference == "none" else args.reference,
+        agent=AgentSettings.from_environment() if args.agent else None,
         **more,
     )
 
@@ -145,14 +154,17 @@ def guarded(name: str, run: Callable[[argparse.Namespace], int], args: argparse.
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         kept = "; free space and run the same command again: finished samples are kept in --cache" if full else ""
         print(f"{name}: {error}{kept}", file=sys.stderr)
-    except (ValueError, CodeServerError) as error:
+    except (ValueError, CodeServerError, RetrieverError) as error:
         print(f"{name}: {error}", file=sys.stderr)
     return 2
 
 
 def require_ready(models: list["Model"], datasets: list[Path], args: argparse.Namespace) -> None:
-    """`rft.evals.refusals.require_ready` of parsed options."""
-    refusals.require_ready(models, datasets, args.max_prompt_tokens + args.max_tokens, args.tensor_parallel_size)
+    """`rft.evals.refusals.require_ready` of parsed options; then the retriever of an agent is asked."""
+    length = args.max_prompt_tokens + args.max_tokens
+    refusals.require_ready(models, datasets, length, args.tensor_parallel_size, bool(args.agent))
+    if args.agent:
+        opened(AgentSettings.from_environment(), models, length)
 
 
 def report(results: list[dict], args: argparse.Namespace) -> None:

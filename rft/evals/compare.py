@@ -41,7 +41,7 @@ def add_comparisons(results: list[dict], seed: int = 0, baseline: str | None = N
 def versus(base: dict, result: dict, seed: int) -> dict:
     """One paired comparison, see `add_comparisons`."""
     same = ("mode", "dataset", "problems", "max_tokens", "temperature", "top_p", "samples_per_problem")
-    same += ("system_prompt", "reasoning_effort", "grader")
+    same += ("system_prompt", "reasoning_effort", "grader", "agent")
     for field in same:
         if base.get(field) != result.get(field):
             raise ValueError(

@@ -19,7 +19,7 @@ from rft.hooks.saved_adapter import read_adapter
 from rft.problems import read_problems
 
 if TYPE_CHECKING:
-    from rft.evals.run import Settings
+    from rft.evals.settings import Settings
 
 BOUND = 0.05  # mean |Δ log-probability| a token, nats, between merged model and served adapter
 
@@ -37,7 +37,7 @@ def merge_and_check(model: Model, output: Path, dataset: Path, settings: "Settin
         model: an adapter.
         output: directory that is not there yet.
         dataset: problems for the comparison.
-        settings: `rft.evals.run.Settings`.
+        settings: `rft.evals.settings.Settings`.
         bound: largest mean |Δ| that passes.
 
     Returns:

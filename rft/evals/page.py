@@ -4,14 +4,18 @@ import io
 from pathlib import Path
 
 from rft.evals.scores import by_problem
+from rft.evals.searches import sentence
 from rft.evals.table import met, p_value
+from rft.grading.short_answer import answers_of, is_search_label
+from rft.record.conversation import turns_of
 
 HERE = Path(__file__).parent
 SHOWN = 50  # flips of one kind and comparison whose responses are in the page
 RESPONSE_CHARS = 4_000
+TURN_CHARS = 500  # of one turn of a conversation at least
 DESCRIBED = (
     "kind", "temperature", "top_p", "samples_per_problem", "seed", "max_tokens", "reasoning_effort", "system_prompt",
-    "template", "served", "weights", "problems", "grader", "isolation", "tree_id",
+    "template", "agent", "retriever", "served", "weights", "problems", "grader", "isolation", "tree_id",
 )  # fmt: skip
 
 
@@ -43,6 +47,7 @@ def environment(*directories: Path):
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters["p"] = p_value
     found.filters["met"] = met
+    found.filters["sentence"] = sentence
     return found
 
 
@@ -53,21 +58,33 @@ def baseline_of(result: dict, results: list[dict]) -> dict:
 
 
 def flips(result: dict, base: dict, shown: int = SHOWN, chars: int = RESPONSE_CHARS) -> dict[str, list[dict]]:
-    """Problems that were won and lost, at most `shown` of each, with label, correct samples and first response of both
-    sides, shortened to `chars`."""
+    """Problems that were won and lost, at most `shown` of each, with label, correct samples and the turns of both
+    sides' first response, shortened to `chars`; a response without an environment is one turn."""
     before, after = by_problem(base["records"]), by_problem(result["records"])
+
+    def flip(id_: str) -> dict:
+        label = label_words(after[id_][0]["label"])
+        return {"id": id_, "label": label, "before": side(before[id_]), "after": side(after[id_])}
 
     def side(group: list[dict]) -> dict:
         correct = sum(r["correct"] for r in group)
-        return {"correct": correct, "samples": len(group), "response": shorten(group[0]["response"], chars)}
+        return {"correct": correct, "samples": len(group), "turns": shortened(turns_of(group[0]), chars)}
 
-    return {
-        kind: [
-            {"id": id_, "label": after[id_][0]["label"], "before": side(before[id_]), "after": side(after[id_])}
-            for id_ in result["versus"]["flips"][kind][:shown]
-        ]
-        for kind in ("won", "lost")
-    }
+    return {kind: [flip(id_) for id_ in result["versus"]["flips"][kind][:shown]] for kind in ("won", "lost")}
+
+
+def label_words(label: str) -> str:
+    """The label; of a question that is searched for the answers that count."""
+    try:
+        return " or ".join(answers_of(label)) if is_search_label(label) else label
+    except ValueError:
+        return label
+
+
+def shortened(turns: list[dict], chars: int) -> list[dict]:
+    """`by` and `text` of turns whose texts together have about `chars` characters, of each turn 500 at least."""
+    room = max(TURN_CHARS, chars // len(turns)) if len(turns) > 1 else chars
+    return [{"by": turn["by"], "text": shorten(turn["text"], room)} for turn in turns]
 
 
 def shorten(text: str, chars: int) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rft.code.labels import is_code_label
+from rft.grading.short_answer import is_search_label
 from rft.options.actor import read_config
 from rft.options.ranges import Range, fits, words
 from rft.problems import read_problems
@@ -109,7 +110,22 @@ def require_one_kind(path: Path, problems: list[dict]) -> None:
         )
 
 
-def require_ready(models: list["Model"], datasets: Iterable[Path], length: int, tensor_parallel_size: int) -> None:
+def require_agent(path: Path, problems: list[dict], agent: bool) -> None:
+    """Raise ValueError where questions would be asked without the agent that searches, or others with it."""
+    searched = sum(is_search_label(problem["label"]) for problem in problems)
+    if searched == (len(problems) if agent else 0):
+        return
+    found = f"{path}: found {searched} of {len(problems)} labels of questions that are searched for"
+    if 0 < searched < len(problems):
+        raise ValueError(f"{found}; wanted one kind; split the file")
+    if agent:
+        raise ValueError(f"{found} and --agent search; wanted such questions; leave --agent out (docs/evaluation.md)")
+    raise ValueError(f"{found} and no --agent; wanted the agent that searches; pass --agent search")
+
+
+def require_ready(
+    models: list["Model"], datasets: Iterable[Path], length: int, tensor_parallel_size: int, agent: bool = False
+) -> None:
     """Refuse problem files that cannot be read, and engines that the models' configs or this machine rule out.
 
     Args:
@@ -117,6 +133,7 @@ def require_ready(models: list["Model"], datasets: Iterable[Path], length: int, 
         datasets: problem files, all that will be evaluated.
         length: prompt and completion, tokens.
         tensor_parallel_size: ranks of the engine.
+        agent: whether samples are conversations of a search agent.
 
     Raises:
         ValueError: the first one: found, wanted, repair.
@@ -124,7 +141,9 @@ def require_ready(models: list["Model"], datasets: Iterable[Path], length: int, 
     import torch
 
     for path in datasets:
-        require_one_kind(path, read_problems(path))
+        problems = read_problems(path)
+        require_one_kind(path, problems)
+        require_agent(path, problems, agent)
     present = torch.cuda.device_count() if torch.cuda.is_available() else None
     if present is not None and tensor_parallel_size > present:
         raise ValueError(

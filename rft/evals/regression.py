@@ -7,6 +7,7 @@ from rft.code.labels import is_code_label
 from rft.evals.prompts import digest
 from rft.evals.scores import by_problem
 from rft.grading import grade, open_channel
+from rft.grading.short_answer import is_search_label
 from rft.record.eval_names import parse, shares_of_correct
 from rft.record.names import EVAL_FILE
 from rft.record.readers import metrics_dir, read_jsonl
@@ -114,12 +115,14 @@ def _cause(rows: list[dict], group: list[dict]) -> str:
     if sorted(responses[0]) == sorted(responses[1]):
         return "same responses, graded differently: another grader, reward function or label"
     channel = open_channel(rows[0]["prompt"])
-    by_tests = is_code_label(rows[0]["label"])  # the verdict is the code server's
+    # The verdict is the code server's, or of what the agent has read.
+    other = is_code_label(rows[0]["label"]) or is_search_label(rows[0]["label"])
     now = sum(grade(row["response"], str(row["label"]), channel).correct for row in rows) / len(rows)
     regraded = (
-        "" if by_tests or now == _share_logged(rows) else "; today's grader judges training's responses differently too"
+        "" if other or now == _share_logged(rows) else "; today's grader judges training's responses differently too"
     )
-    cut = max(row["response_tokens"] for row in rows), max(record["tokens"] for record in group)
+    # Of a conversation the tokens that were sampled.
+    cut = max(row.get("action_tokens", row["response_tokens"]) for row in rows), max(r["tokens"] for r in group)
     if any(record["truncated"] for record in group) or any(row.get("truncated") for row in rows):
         return f"cut by the length limit (longest: {cut[0]:.0f} tokens in training, {cut[1]} post hoc){regraded}"
     first, second = responses[0][0], responses[1][0]

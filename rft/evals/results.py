@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rft.code.labels import is_code_label
 from rft.evals.scores import graded, summarize
+from rft.grading.short_answer import is_search_label
 from rft.problems import read_problems
 from rft.record.digest import tree_digest
 
@@ -103,6 +104,12 @@ def regrade(results: list[dict], grader: str) -> list[dict]:
     """
     changed = []
     for result in results:
+        if any(is_search_label(record["label"]) and "answer" not in record for record in result["records"]):
+            raise ValueError(
+                f"{result['model']} on {result['dataset']}: found labels of questions that are searched for, and "
+                "records without answer; wanted conversations; evaluate it again with eval/eval_posthoc.py and "
+                "--agent search"
+            )
         if any(not {"channel", "index"} <= record.keys() for record in result["records"]):
             raise ValueError(
                 f"{result['model']} on {result['dataset']}: found records without channel and index, which "

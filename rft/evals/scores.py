@@ -1,8 +1,10 @@
 """Problems in, graded records and summaries out: the mode and the dataset are part of every number."""
 
 from rft.code.labels import is_code_label
+from rft.evals import searches
 from rft.grading import equal, grade
-from rft.stats import majority_at_n, mean_interval, pass_at_k, wilson_interval
+from rft.grading.short_answer import answers_of, is_exact, is_search_label, normalized
+from rft.stats import majority_at_n, measured, pass_at_k
 
 # Never compared across modes. `n` samples a problem unless told otherwise; k of pass@k is in the name.
 MODES = {
@@ -19,9 +21,10 @@ def record(problem: dict, sample: dict, channel: str | None) -> dict:
 
     Args:
         problem: with `id` and `label`.
-        sample: `prompt` (digest), `index`, `response` (special tokens kept), `tokens`, `finish` (vLLM's reason).
+        sample: `prompt` (digest), `index`, `response` (special tokens kept), `tokens`, `finish` (vLLM's reason), and
+            of a conversation what `rft.evals.conversations.sample` adds.
     """
-    kept = {key: sample[key] for key in ("prompt", "index", "response", "tokens")}
+    kept = {key: value for key, value in sample.items() if key != "finish"}
     given = {"id": problem["id"], "label": problem["label"], "channel": channel}
     return graded({**given, **kept, "truncated": sample["finish"] == "length"})
 
@@ -29,10 +32,13 @@ def record(problem: dict, sample: dict, channel: str | None) -> dict:
 def graded(record: dict) -> dict:
     """A record with the verdict of the grader of today; needs `response`, `label` and `channel`.
 
-    One whose label has tests of a program stays as it is.
+    One whose label has tests of a program stays as it is. What a conversation answers is in its `answer`: the agent has
+    read it from the turn that ended it.
     """
     if is_code_label(record["label"]):
         return record
+    if is_search_label(record["label"]):
+        return record | _matched(record)
     verdict = grade(record["response"], record["label"], record["channel"])
     return record | {
         "answer": verdict.answer,
@@ -41,6 +47,14 @@ def graded(record: dict) -> dict:
         "has_boxed": verdict.has_boxed,
         "label_valid": verdict.label_valid,
     }
+
+
+def _matched(record: dict) -> dict[str, bool]:
+    try:
+        answers = answers_of(record["label"])
+    except ValueError:
+        return {"correct": False, "label_valid": False}
+    return {"correct": is_exact(record["answer"], answers), "label_valid": True}
 
 
 def by_problem(records: list[dict]) -> dict[str, list[dict]]:
@@ -59,7 +73,8 @@ def summarize(records: list[dict], mode: str) -> dict:
         The mode's own value under its name with `interval95`; `n` problems; `metrics`, by name, each `value` and
         `interval95`; shares over samples: `truncated`, `no_answer`, `has_boxed` and `lenient` (accuracy of the lenient
         profile), or of programs `causes`, the share of samples with a test that ended so, and `isolation`, the levels
-        at which they ran; `mean_tokens`, `tokens` quantiles; `ungradable`, problems left out because of their label.
+        at which they ran, or `conversations` (`rft.evals.searches.summary`); `mean_tokens`, `tokens`
+        quantiles; `ungradable`, problems left out because of their label.
         Programs have the mean share of passed tests among their metrics, and no majority: two right ones are rarely
         the same text.
 
@@ -69,21 +84,8 @@ def summarize(records: list[dict], mode: str) -> dict:
     groups = list(by_problem(records).values())
     if not groups:
         raise ValueError(f"{mode}: found no label that can be graded; wanted answers in the field 'label'")
-    samples, family, k = len(groups[0]), mode.split("_pass@")[0], int(mode.split("@")[1])
-    counts = [sum(r["correct"] for r in group) for group in groups]
-    passed = [pass_at_k(len(group), c, k) for group, c in zip(groups, counts, strict=True)]
-    metrics = {mode: _metric(passed)}
-    programs = any("pass_rate" in record for record in groups[0])
-    if programs:
-        metrics[f"{family}_tests_passed"] = _metric([sum(r["pass_rate"] for r in group) / samples for group in groups])
-    if samples > 1:
-        metrics[share_of_correct(mode, samples)] = _metric([c / samples for c in counts])
-    if samples > 1 and not programs:
-        metrics[f"{family}_maj@{samples}"] = _metric([majority_at_n(votes(group)) for group in groups])
-    if mode.startswith("nondet_proxy"):
-        same = [float(len({r["response"] for r in group}) == 1) for group in groups]
-        metrics[f"{family}_identical@{samples}"] = _metric(same)
-    kept = [record for group in groups for record in group]
+    samples = len(groups[0])
+    kept, metrics = [record for group in groups for record in group], _metrics(groups, mode)
     return {
         mode: metrics[mode]["value"],
         "n": len(groups),
@@ -92,23 +94,53 @@ def summarize(records: list[dict], mode: str) -> dict:
         "metrics": metrics,
         "ungradable": len({r["id"] for r in records}) - len(groups),
         "truncated": _share(kept, "truncated"),
-        **(
-            {"causes": causes(kept), "isolation": sorted({r["isolation"] for r in kept if r["isolation"]})}
-            if programs
-            else {"has_boxed": _share(kept, "has_boxed"), "lenient": _share(kept, "correct_lenient")}
-        ),
+        **_of_the_kind(groups, kept),
         "no_answer": sum(r.get("answer") is None for r in kept) / len(kept),
         "mean_tokens": sum(r["tokens"] for r in kept) / len(kept),
         "tokens": quantiles([r["tokens"] for r in kept]),
     }
 
 
+def _metrics(groups: list[list[dict]], mode: str) -> dict[str, dict]:
+    """The metrics of `summarize`, the mode's own first."""
+    samples, family, k = len(groups[0]), mode.split("_pass@")[0], int(mode.split("@")[1])
+    counts = [sum(r["correct"] for r in group) for group in groups]
+    metrics = {mode: measured([pass_at_k(len(group), c, k) for group, c in zip(groups, counts, strict=True)])}
+    programs = _are_programs(groups)
+    if programs:
+        passed = [sum(r["pass_rate"] for r in group) / samples for group in groups]
+        metrics[f"{family}_tests_passed"] = measured(passed)
+    if samples > 1:
+        metrics[share_of_correct(mode, samples)] = measured([c / samples for c in counts])
+    if samples > 1 and not programs:
+        metrics[f"{family}_maj@{samples}"] = measured([majority_at_n(votes(group)) for group in groups])
+    if mode.startswith("nondet_proxy"):
+        same = [float(len({r["response"] for r in group}) == 1) for group in groups]
+        metrics[f"{family}_identical@{samples}"] = measured(same)
+    return metrics
+
+
+def _of_the_kind(groups: list[list[dict]], records: list[dict]) -> dict:
+    """What `summarize` says of programs, of conversations, or of answers in text alone."""
+    if _are_programs(groups):
+        return {"causes": causes(records), "isolation": sorted({r["isolation"] for r in records if r["isolation"]})}
+    if searches.is_conversation(records[0]):
+        return {"conversations": searches.summary(groups)}
+    return {"has_boxed": _share(records, "has_boxed"), "lenient": _share(records, "correct_lenient")}
+
+
+def _are_programs(groups: list[list[dict]]) -> bool:
+    return any("pass_rate" in record for record in groups[0])
+
+
 def votes(group: list[dict]) -> list[tuple[str | None, bool]]:
     """(answer, correct) of each sample of one problem, for `rft.stats.majority_at_n`.
 
     One vote is not split by its notation: an answer that the strict grader finds equal to an earlier one counts as it,
-    so that `1,000`, `1000` and `1{,}000` are one candidate.
+    so that `1,000`, `1000` and `1{,}000` are one candidate. Short answers of a search are one in their normal form.
     """
+    if is_search_label(group[0]["label"]):
+        return [(one["answer"] and normalized(one["answer"]), one["correct"]) for one in group]
     candidates, cast = {}, []  # answer as written to the first answer that is equal to it
     for one in group:
         answer = one["answer"]
@@ -134,13 +166,6 @@ def quantiles(numbers: list[int]) -> dict[str, int]:
     """Minimum, quartiles, 90th percentile and maximum, each one of the numbers (nearest rank)."""
     ranked, places = sorted(numbers), {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
     return {name: ranked[round(place * (len(ranked) - 1))] for name, place in places.items()}
-
-
-def _metric(values: list[float]) -> dict:
-    """Mean and 95% interval over problems: Wilson's for outcomes of 0 and 1, Student's t for shares between."""
-    binary = all(value in (0, 1) for value in values)
-    interval = wilson_interval(round(sum(values)), len(values)) if binary else mean_interval(values)
-    return {"value": sum(values) / len(values), "interval95": list(interval)}
 
 
 def _share(records: list[dict], field: str) -> float:

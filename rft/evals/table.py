@@ -5,6 +5,8 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from rft.evals.searches import sentence
+
 WIDTH = 160
 
 
@@ -31,6 +33,8 @@ def print_results(results: list[dict], console: Console | None = None) -> None:
                 f"{r['model']} on {r['dataset']}, share of samples by how a test of theirs ended: {met(r)}",
                 highlight=False,
             )
+        if r.get("conversations"):
+            console.print(f"{r['model']} on {r['dataset']}: {sentence(r['conversations'])}", highlight=False)
         if "none" in r.get("isolation", ()):
             unsafe = f"{r['model']} on {r['dataset']}: programs ran without isolation, and may have forged verdicts"
             console.print(unsafe, style="yellow", highlight=False)

@@ -56,7 +56,8 @@ def write_samples(
         return
     path = Path(directory, file_name(kind, global_step))
     lines = "".join(sample_line(sample, tokenizer) for sample in samples)
-    replace_bytes(path, gzip.compress(lines.encode(), LEVEL, mtime=0))  # equal samples, equal bytes
+    data = lines.encode("utf-8", "replace")  # a text that an agent logs may hold half a surrogate pair
+    replace_bytes(path, gzip.compress(data, LEVEL, mtime=0))  # equal samples, equal bytes
     path.with_suffix("").unlink(missing_ok=True)  # of a run that an earlier version began
     drop_oldest(path.parent, args.samples_keep_gb * 1e9, path)
 

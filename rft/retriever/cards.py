@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from rft.retriever.nearest import SPARE
+from rft.retriever.nearest import SPARE, merged
 from rft.retriever.places import Progress
 
 BLOCK = 1 << 20  # passages that are scored at once
@@ -61,14 +61,3 @@ class Cards:
         places = torch.cat(found, dim=1)
         exact = (part[places].double() * queries.double()[:, None]).sum(-1)
         return places, exact
-
-
-def merged(numbers: np.ndarray, scores: np.ndarray, k: int) -> list[list[tuple[float, int]]]:
-    """The `k` best of each row, ties by number.
-
-    Args:
-        numbers, scores: `(queries, candidates)`.
-        k: passages for each query.
-    """
-    best = np.lexsort((numbers, -scores), axis=1)[:, :k]
-    return [[(float(scores[row, each]), int(numbers[row, each])) for each in places] for row, places in enumerate(best)]

@@ -31,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = {name: value for name in DENSE if (value := getattr(args, name)) is not None}
     if given and args.index != "dense":
         parser.error(f"found --{next(iter(given)).replace('_', '-')} with --index {args.index}; wanted --index dense")
+    if args.encoder in (None, WORDLLAMA) and not {"query_prefix", "passage_prefix"}.isdisjoint(given):
+        parser.error(f"found a prefix for {WORDLLAMA}, which has none; wanted --encoder DIR with it")
     options = Options(args.corpus, args.index, index_dir=args.index_dir, command=tuple(arguments), **given)
     listen.log_in_lines("rft.retriever")
     if args.build_only:

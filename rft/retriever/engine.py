@@ -53,8 +53,13 @@ class Engine(NamedTuple):
         return [[Hit(score, self.corpus.document(number)) for score, number in each] for each in found]
 
 
-def open_engine(options: Options, progress: Progress) -> Engine:
+def open_engine(options: Options, progress: Progress, opened: Callable[[Corpus], None] | None = None) -> Engine:
     """Open the index, or make what of it is absent.
+
+    Args:
+        options: what is searched.
+        progress: is told how far it is.
+        opened: is given the corpus, before an index is made.
 
     Raises:
         ValueError: corpus, encoder or index are not what they should be; found, wanted, repair.
@@ -63,6 +68,8 @@ def open_engine(options: Options, progress: Progress) -> Engine:
     folder = options.folder
     with only_one(folder, progress):
         corpus = open_corpus(options.corpus, folder, progress)
+        if opened is not None:
+            opened(corpus)
         identity = {"format": 1, "index": options.index, "corpus": corpus.sha256, "passages": len(corpus)}
         if options.index == "bm25":
             from rft.retriever import bm25

@@ -45,9 +45,12 @@ class Corpus:
         except ValueError as error:
             raise ValueError(f"{self.path}, line {number + 1}: {error}") from None
 
-    def texts(self, start: int, end: int) -> list[str]:
-        """What is searched of passages `start` to `end`: title in quotes, line end, text; as wiki-18 has it."""
-        return [self.document(number)["contents"] for number in range(start, end)]
+    def texts(self, start: int, end: int, characters: int | None = None) -> list[str]:
+        """What is searched of passages `start` to `end`: title in quotes, line end, text, as wiki-18 has it.
+
+        Of a long one only its first `characters`, so that thousands of them fit into memory.
+        """
+        return [self.document(number)["contents"][:characters] for number in range(start, end)]
 
 
 def open_corpus(path: Path, folder: Path, progress: Progress) -> Corpus:

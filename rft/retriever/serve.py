@@ -36,7 +36,7 @@ class Server(uvicorn.Server):
 def build(options: Options, state: State) -> None:
     """Give the state an engine, or the error that it failed with."""
     try:
-        engine = open_engine(options, state.progress)
+        engine = open_engine(options, state.progress, state.opened)
         engine.search(["probe"], 1)  # what is made at the first search is made before somebody waits for it
         state.engine = engine
     except Stopped:

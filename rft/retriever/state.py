@@ -4,6 +4,7 @@ import logging
 import time
 
 from rft.retriever.engine import Engine
+from rft.retriever.places import Corpus
 
 log = logging.getLogger("rft.retriever")
 LOG_SECONDS = 10.0
@@ -19,6 +20,7 @@ class State:
     def __init__(self, corpus_name: str):
         self.started, self.corpus_name = time.monotonic(), corpus_name
         self.what, self.done, self.of = "starting", 0, 1
+        self.corpus: Corpus | None = None
         self.engine: Engine | None = None
         self.failure: Exception | None = None
         self.stopping = False
@@ -33,20 +35,18 @@ class State:
             self._logged = what, time.monotonic()
             log.info("%s: %s of %s", what, f"{done:,}", f"{of:,}")
 
+    def opened(self, corpus: Corpus) -> None:
+        """The corpus is known; of its index nothing yet."""
+        self.corpus = corpus
+
     def health(self) -> dict:
-        """What `GET /health` answers."""
-        uptime = round(time.monotonic() - self.started, 3)
+        """What `GET /health` answers: the status is ok, building, or stopping; what is not known yet is not there."""
+        found = {"status": "stopping" if self.stopping else "ok" if self.engine else "building"}
         if self.engine is None:
-            status = "stopping" if self.stopping else "building"
-            progress = {"what": self.what, "done": self.done, "of": self.of}
-            return {"status": status, "progress": progress, "corpus_name": self.corpus_name, "uptime": uptime}
-        engine = self.engine
-        return {
-            "status": "stopping" if self.stopping else "ok",
-            "corpus": engine.corpus.sha256,
-            "corpus_name": self.corpus_name,
-            "passages": len(engine.corpus),
-            "index": engine.index,
-            "encoder": engine.encoder,
-            "uptime": uptime,
-        }
+            found["progress"] = {"what": self.what, "done": self.done, "of": self.of}
+        if self.corpus is not None:
+            found |= {"corpus": self.corpus.sha256, "passages": len(self.corpus)}
+        found["corpus_name"] = self.corpus_name
+        if self.engine is not None:
+            found |= {"index": self.engine.index, "encoder": self.engine.encoder}
+        return found | {"uptime": round(time.monotonic() - self.started, 3)}

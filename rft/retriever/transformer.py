@@ -5,6 +5,7 @@ Imports torch: only where such a folder is used.
 
 import json
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from rft.record.digest import tree_digest
 
 CONFIG = "config_sentence_transformers.json"
 QUERY, PASSAGE = ("query",), ("passage", "document", "corpus")  # names of prompts in a folder's config
-E5 = "--query-prefix 'query: ' --passage-prefix 'passage: '"
+E5 = "query: ", "passage: "  # https://huggingface.co/intfloat/e5-base-v2, "FAQ"
+E5_SIZES = re.compile(r"(?:^|[-_])e5[-_](?:small|base|large)(?!.*instruct)")
 
 
 class Transformer:
@@ -22,10 +24,10 @@ class Transformer:
 
     Args:
         folder: of sentence-transformers.
-        query_prefix, passage_prefix: before each text; None takes the folder's own.
+        query_prefix, passage_prefix: before each text; None takes the folder's own prompts, else those of e5 for an e5.
 
     Raises:
-        ValueError: no such folder; or it is an e5, which needs prefixes, and has none.
+        ValueError: no such folder; or it is an e5 of another kind, which needs prefixes, and has none.
     """
 
     batch = 256
@@ -38,8 +40,8 @@ class Transformer:
         prompts = _prompts(folder)
         query = query_prefix if query_prefix is not None else _first(prompts, QUERY)
         passage = passage_prefix if passage_prefix is not None else _first(prompts, PASSAGE)
-        if query is None and passage is None and "e5" in folder.resolve().name.lower().replace("_", "-").split("-"):
-            raise ValueError(f"found no prefixes for {folder}; an e5 was trained with them; wanted {E5}")
+        if query is None and passage is None:
+            query, passage = _of_e5(folder)
         self.query_prefix, self.passage_prefix = query or "", passage or ""
         os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
         import torch
@@ -82,6 +84,19 @@ def _prompts(folder: Path) -> dict:
     if not file.is_file():
         return {}
     return json.loads(file.read_text(encoding="utf-8")).get("prompts") or {}
+
+
+def _of_e5(folder: Path) -> tuple[str | None, str | None]:
+    """The prefixes of an e5, known by the path's names: in the hub's cache it stands two folders above the files."""
+    names = [name.lower() for name in (*folder.absolute().parts[-3:], *folder.resolve().parts[-3:])]
+    if any(E5_SIZES.search(name) for name in names):
+        return E5
+    if any("e5" in re.split("[-_]", name) for name in names):
+        raise ValueError(
+            f"found no prefixes for {folder}; an e5 was trained with some; wanted those of its model card: "
+            "--query-prefix TEXT --passage-prefix TEXT"
+        )
+    return None, None
 
 
 def _first(prompts: dict, names: tuple[str, ...]) -> str | None:

@@ -8,6 +8,7 @@ import numpy as np
 from rft.retriever.places import Corpus, Progress, replace_array
 
 ROWS = 1 << 16  # passages a file: 200 MB at 768 numbers
+CHARACTERS = 1 << 16  # of a passage that an encoder is given; it reads some hundred tokens
 
 
 class Encoder(Protocol):
@@ -39,7 +40,7 @@ def built(corpus: Corpus, encoder: Encoder, folder: Path, progress: Progress) ->
             for start in range(first, last, encoder.batch):
                 progress("encoding passages", start, len(corpus))
                 end = min(start + encoder.batch, last)
-                made[start - first : end - first] = encoder.passages(corpus.texts(start, end))
+                made[start - first : end - first] = encoder.passages(corpus.texts(start, end, CHARACTERS))
             replace_array(file, made)
         mapped = np.load(file, mmap_mode="r")
         if mapped.shape != (last - first, encoder.dimension) or mapped.dtype != np.float32:

@@ -3,7 +3,6 @@
 Its own loader looks for the tokenizer in a folder that the wheel names otherwise, so the two files are read here.
 """
 
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,7 +35,7 @@ class WordLlama:
         self._tokenizer.no_padding()
         self.name, self.dimension = NAME, self._vectors.shape[1]
         digests = [file_sha256(each) for each in (weights, tokenizer)]
-        self.identity = {"name": NAME, "version": version(NAME), "files": digests, "tokens": TOKENS}
+        self.identity = {"name": NAME, "files": digests, "tokens": TOKENS}
 
     def passages(self, texts: list[str]) -> np.ndarray:
         """`(len(texts), dimension)`, float32."""

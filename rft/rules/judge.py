@@ -8,7 +8,7 @@ library only, for the training process judges with it after every step, and `rft
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rft.rules import evaluation, learning, stability
+from rft.rules import agent, evaluation, learning, stability
 from rft.rules.verdict import LEVELS, Verdict, last_of_each_step
 
 
@@ -47,6 +47,8 @@ RULES = {
     "length_collapse": Rule(learning.length_collapse),
     "reward_hacking": Rule(learning.reward_hacking),
     "grader": Rule(learning.grader),
+    "actions": Rule(agent.actions),
+    "searching": Rule(agent.searching),
     "flat": Rule(learning.flat),
     "divergence": Rule(evaluation.divergence),
     "below_base": Rule(evaluation.below_base),

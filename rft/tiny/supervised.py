@@ -10,31 +10,35 @@ from rich.progress import track
 from transformers import DynamicCache, GptOssForCausalLM, PreTrainedTokenizerFast
 
 from rft.mxfp4_codec import fake_quantize
+from rft.tiny import search
 from rft.tiny.checkpoint import EXPERT_WEIGHTS, build_model, tiny_config
 from rft.tiny.tasks import STYLES, TASKS
 from rft.tiny.tokenizer import build_tokenizer
 
 # Small batches and small initial weights: what counts is the number of updates until attention finds the digits.
-STEPS = 500
+STEPS = {"sums": 500, "code": 500, "search": 1500}
 BATCH = 16
 CARELESS_SHARE = 0.65  # of the answers; the rest are careful
 INIT_STD = 0.05
 LEARNING_RATE = 3e-3
 WARMUP = 40  # steps
 
-Conversation = tuple[list[int], list[int]]  # token ids of prompt and answer
+Conversation = tuple[list[int], list[int], list[bool]]  # ids of prompt and what follows; which of the latter to learn
 
 
 def conversation(tokenizer: PreTrainedTokenizerFast, problem: dict, style: str, task: str = "sums") -> Conversation:
-    """The prompt and the worked answer in `style`, as the chat template renders them."""
+    """The prompt and the worked answer in `style`, as the chat template or the agent renders them."""
+    prompt = tokenizer.apply_chat_template(problem["input"], tokenize=False, add_generation_prompt=True)
+    if task == "search":
+        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        return ids, *search.worked_tokens(tokenizer, problem, style)
     thinking, content = TASKS[task].worked_turn(problem, style)
     turn = {"role": "assistant", "thinking": thinking, "content": content}
-    prompt = tokenizer.apply_chat_template(problem["input"], tokenize=False, add_generation_prompt=True)
     whole = tokenizer.apply_chat_template([*problem["input"], turn], tokenize=False)
     if not whole.startswith(prompt):
         raise ValueError(f"the chat template renders the prompt differently once answered: {whole!r}")
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, whole.removeprefix(prompt))]
-    return ids[0], ids[1]
+    return ids[0], ids[1], [True] * len(ids[1])
 
 
 def batches(conversations: dict[str, list[Conversation]], rng: random.Random) -> Iterator[list[Conversation]]:
@@ -64,7 +68,7 @@ def stored_experts(model: GptOssForCausalLM):
 
 
 def answer_loss(model: GptOssForCausalLM, batch: list[Conversation], shared: int, pad: int) -> torch.Tensor:
-    """Mean cross-entropy of the answer tokens. All prompts have one length and agree in their first `shared` tokens.
+    """Mean cross-entropy of the tokens to learn. All prompts have one length and agree in their first `shared` tokens.
 
     The shared tokens run once, and their keys and values are repeated over the batch: the same loss and gradient as
     with full sequences, at half the cost.
@@ -73,20 +77,24 @@ def answer_loss(model: GptOssForCausalLM, batch: list[Conversation], shared: int
     model.model(input_ids=torch.tensor([batch[0][0][:shared]]), past_key_values=cache, use_cache=True)
     cache.batch_repeat_interleave(len(batch))
     rest = len(batch[0][0]) - shared
-    longest = max(len(answer) for _, answer in batch)
-    ids = torch.tensor([prompt[shared:] + answer + [pad] * (longest - len(answer)) for prompt, answer in batch])
+    longest = max(len(answer) for _, answer, _ in batch)
+    ids = torch.tensor([prompt[shared:] + answer + [pad] * (longest - len(answer)) for prompt, answer, _ in batch])
     hidden = model.model(input_ids=ids, past_key_values=cache, use_cache=True).last_hidden_state[:, rest - 1 : -1]
-    real = torch.arange(longest) < torch.tensor([[len(answer)] for _, answer in batch])
+    real = torch.tensor([learned + [False] * (longest - len(learned)) for _, _, learned in batch])
     return F.cross_entropy(model.lm_head(hidden[real]), ids[:, rest:][real])
 
 
-def train(problems: list[dict], seed: int, steps: int = STEPS, task: str = "sums") -> GptOssForCausalLM:
-    """A float32 model trained from scratch, with a progress bar. Deterministic by seed on one machine."""
+def train(problems: list[dict], seed: int, steps: int | None = None, task: str = "sums") -> GptOssForCausalLM:
+    """A float32 model trained from scratch, with a progress bar. Deterministic by seed on one machine.
+
+    `steps` are those of the task where it is None: copying a name takes longer to emerge than adding digits.
+    """
+    steps = STEPS[task] if steps is None else steps
     texts = TASKS[task].TEXTS
     tokenizer = build_tokenizer(texts)
     model = build_model(seed, INIT_STD, tiny_config(texts))
     conversations = {style: [conversation(tokenizer, one, style, task) for one in problems] for style in STYLES}
-    columns = zip(*(prompt for prompt, _ in conversations["careful"]), strict=True)  # raises for several lengths
+    columns = zip(*(prompt for prompt, _, _ in conversations["careful"]), strict=True)  # raises for several lengths
     shared = next(i for i, column in enumerate(columns) if len(set(column)) > 1)
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() == 1]

@@ -87,7 +87,7 @@ def parsed(tmp_path_factory):
 def test_the_patched_parser_takes_every_option(parsed, launcher):
     args = parsed(launcher)
     assert args["attn_implementation"] == "eager" and not args["packing_samples"]  # the others leave out the sinks
-    rewards = (args["remote_rm_url"] or "").split(",")
+    rewards = (args["agent_func_path"] or args["remote_rm_url"] or "").split(",")
     assert all(reward.startswith("http") or Path(reward).is_file() for reward in filter(None, rewards))
 
 

@@ -32,6 +32,17 @@ def end(launcher: subprocess.Popen) -> None:
         launcher.wait(timeout=120)
 
 
+def marked_process(run_dir: Path, launcher: subprocess.Popen, output: Path, title: bytes) -> int:
+    """The id of the run's one process with this in its command line, once a checkpoint is there."""
+    deadline = time.monotonic() + 1500
+    while not (run_dir / "checkpoints/_actor/latest").exists():
+        assert launcher.poll() is None and time.monotonic() < deadline, output.read_text()[-4000:]
+        time.sleep(0.05)
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in marked_processes(str(run_dir))}
+    (found,) = [pid for pid, command in commands.items() if title in command]
+    return found
+
+
 def fell(
     run_dir: Path,
     process: subprocess.Popen | Training,

@@ -4,10 +4,9 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
-from launches import background, end, stop_of
+from launches import background, end, marked_process, stop_of
 
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
@@ -22,7 +21,8 @@ def test_a_killed_code_server_ends_the_training_which_goes_on_with_another_one(t
     run_dir, output = tmp_path / "run", tmp_path / "out"
     launcher = background(LAUNCH, output, RUN_DIR=str(run_dir), SEED="0")
     try:
-        pid = kill_server(run_dir, launcher, output)
+        pid = marked_process(run_dir, launcher, output, b"\0rft.code_server\0")
+        os.kill(pid, signal.SIGKILL)
         begin = time.monotonic()
         assert launcher.wait(timeout=300) == 1, output.read_text()[-4000:]
     finally:
@@ -52,18 +52,3 @@ def test_a_killed_code_server_ends_the_training_which_goes_on_with_another_one(t
         (evaluation,) = json.loads((run_dir / f"evals/{name}.json").read_text())
         assert evaluation["records"][0]["label"].startswith('{"kind"')
     assert marked_processes(str(run_dir)) == []
-
-
-def kill_server(run_dir: Path, launcher, output: Path) -> int:
-    """SIGKILL to the code server once a checkpoint is there; its process id."""
-    deadline = time.monotonic() + 1500
-    while not (run_dir / "checkpoints/_actor/latest").exists():
-        assert launcher.poll() is None and time.monotonic() < deadline, output.read_text()[-4000:]
-        time.sleep(0.05)
-    (pid,) = [
-        pid
-        for pid in marked_processes(str(run_dir))
-        if b"\0rft.code_server\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    os.kill(pid, signal.SIGKILL)
-    return pid

@@ -7,14 +7,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from passages_server import retriever
 from peft import LoraConfig, get_peft_model
+from turn_by_turn import by_hand
 
-from rft.evals import cache, probe, sampling
+from rft.agents import tags
+from rft.agents.actions import Action
+from rft.agents.settings import Settings as AgentSettings
+from rft.evals import cache, conversations, probe, sampling
+from rft.evals.agent import opened
 from rft.evals.merge import merge_and_check
 from rft.evals.models import adapter_room, checked
 from rft.evals.prompts import load_tokenizer, render
-from rft.evals.run import Settings, evaluate
+from rft.evals.run import evaluate
 from rft.evals.server import Server
+from rft.evals.settings import Settings
+from rft.grading.short_answer import label_of
 from rft.overlay import tree_ids
 from rft.tiny.checkpoint import load_dequantized
 
@@ -186,6 +194,60 @@ def test_merged_model_is_the_served_adapter(checkpoint, adapters, dataset, tmp_p
     reference = probe.adapter_log_probs(probe.load_reference(model.base, "cpu"), model.path, sequences)
     from_disk = probe.reference_log_probs(probe.load_reference(merged.base, "cpu"), sequences)
     assert (from_disk - reference).abs().mean() < 0.02
+
+
+@pytest.fixture
+def searched(tmp_path, monkeypatch):
+    """Settings of an agent with a retriever. The untrained model closes no tag: whatever it says is searched for."""
+    monkeypatch.setenv("RFT_BATCH_INVARIANT_CPU", "1")
+
+    def parse(text: str) -> Action:
+        return Action("search", "".join(c if c.isascii() and c.isalnum() else " " for c in text).strip() or "tree")
+
+    monkeypatch.setattr(tags, "parse", parse)
+    with retriever(tmp_path, {f"Tree {i}": f"Leaf {i} of {chr(97 + i) * 2}" for i in range(26)}) as url:
+        yield AgentSettings(max_turns=3, turn_tokens=12, observation_tokens=200, topk=2, retriever_url=url)
+
+
+def test_conversations_are_those_of_a_loop_by_hand_however_many_run_at_once(checkpoint, searched):
+    """Greedy and sampled: the same tokens turn by turn, whatever runs beside them."""
+    (model,) = checked([("base", checkpoint)])
+    prompts = render(load_tokenizer(checkpoint), PROBLEMS[:3], None, None)
+    agent = opened(searched, [model], 640)
+    server = Server(640, {model.base: [p.tokens for p in prompts]}, reference=None)
+    try:
+        llm, _, _ = server.serve(model)
+        for temperature, samples in ((0.0, 1), (1.0, 3)):
+            params = sampling.parameters(temperature, 1.0, 512, 0, 0)
+            requests = [sampling.Request(p.digest, p.tokens, i) for p in prompts for i in range(samples)]
+            runs = []
+            for order, at_once in ((requests, 1), (requests[::-1], 64)):
+                kept = []
+                conversations.draw(llm, order, params, kept.append, agent=agent, at_once=at_once)
+                runs.append({(one["prompt"], one["index"]): one for one in kept})
+            told = [{key: one["response"] for key, one in run.items()} for run in runs]
+            assert told[0] == told[1] and len(set(told[0].values())) == len(requests)
+            for request in requests[::samples]:
+                one = runs[1][request.prompt, request.index]
+                assert by_hand(llm, request, params, searched) == one["response"]
+                assert one["searches"] == 2 and len(one["turns"]) == 5
+    finally:
+        server.close()
+
+
+def test_an_agent_is_evaluated_with_adapters_and_kept(checkpoint, adapters, dataset, searched, tmp_path, monkeypatch):
+    questions = tmp_path / "questions.jsonl"
+    rows = [problem | {"label": label_of([problem["label"]])} for problem in PROBLEMS]
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    models = checked([("base", checkpoint), ("tuned", adapters["tuned"])])
+    settings = Settings(max_tokens=512, max_prompt_tokens=128, cache=tmp_path / "cache", agent=searched, reference=None)
+    found = evaluate(models, [questions], settings)
+    base, tuned = found
+    assert base["conversations"]["searches"] == tuned["conversations"]["searches"] == 2
+    assert responses(base) != responses(tuned) and tuned["served"]["method"] == "exact LoRA"
+    assert tuned["versus"]["tied"] == len(PROBLEMS) and base["no_answer"] == 1.0
+    monkeypatch.setattr(Server, "serve", lambda *_: pytest.fail("an engine was asked for"))
+    assert json.loads(json.dumps(evaluate(models, [questions], settings))) == json.loads(json.dumps(found))
 
 
 LOCAL_TASK = """

@@ -112,13 +112,14 @@ SERVERS = """
 import sys
 from pathlib import Path
 import ray
-from rft.runs.code_server import wait
+from rft.runs.code_server import SERVER
 from rft.runs.code_server_nodes import loopback, start
+from rft.runs.service import wait
 ray.init(logging_level="ERROR")
 url, logs = sys.argv[1], Path(sys.argv[2])
 print(len(start(url, logs, loopback())), flush=True)
 ((server, host, isolation),) = start(url, logs, "another machine")
-print(host, isolation == wait(url, 1)["isolation"], flush=True)
+print(host, isolation == wait(SERVER, url, 1)["isolation"], flush=True)
 """
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import runpy
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -155,6 +156,27 @@ def test_a_failed_search_names_sample_turn_and_cause():
 def test_a_failed_engine_names_sample_turn_and_cause():
     with pytest.raises(AgentError, match=r"batch index 7, sample 0, turn 1, sampling: OSError: gone"):
         one([OSError("gone")])
+
+
+@pytest.mark.parametrize("protocol", ["tags", "harmony"])
+def test_a_limit_below_the_sentences_to_the_model_ends_it_at_the_first_sample(protocol):
+    executor = SearchExecutor(settings("http://127.0.0.1:9", observation_tokens=64, protocol=protocol))
+    with pytest.raises(
+        AgentError, match=r"sample 0, found RFT_AGENT_OBSERVATION_TOKENS=64, wanted (\d+) or more"
+    ) as caught:
+        asyncio.run(sample(executor, [ANSWER]))
+    least = int(re.search(r"wanted (\d+) or more", str(caught.value))[1])
+    enough = settings("http://127.0.0.1:9", observation_tokens=least, protocol=protocol, max_turns=3)
+    got = asyncio.run(sample(SearchExecutor(enough), ["hm<|return|>"] * 3))
+    assert got["extra_logs"]["turns"] == 3
+
+
+def test_a_call_of_a_long_name_gets_a_short_sentence():
+    """What was wrong quotes the policy."""
+    call = f"<|channel|>commentary to={'f' * 900}<|message|>{{}}<|call|>"
+    executor = SearchExecutor(settings("http://127.0.0.1:9", protocol="harmony", turn_tokens=2000))
+    got = asyncio.run(sample(executor, [call] * 4, max_length=20_000))
+    assert got["extra_logs"]["invalid_actions"] == 4 and got["extra_logs"]["observation_tokens"] < 4 * 500
 
 
 def test_a_prompt_without_room_names_the_sample():

@@ -17,6 +17,7 @@ from rft.tiny.tokenizer import build_tokenizer
 
 TOKENIZERS = {"tiny": build_tokenizer(), "o200k": build_harmony_tokenizer()}
 ANALYSIS = "<|channel|>analysis<|message|>"
+NO_SUCH = "it calls no function that there is; there is functions.search"
 NEXT = "<|end|><|start|>assistant"
 CALL = " to=functions.search<|channel|>commentary <|constrain|>json<|message|>"
 HOSTILE = (
@@ -79,8 +80,8 @@ def test_what_a_turn_with_tags_asks_for(text, kind, content):
         (f'{CALL}{{"query": " "}}<|call|>', "invalid", 'functions.search takes {"query": "…"}'),
         (f'{CALL}{{"query": "\\ud800"}}<|call|>', "invalid", 'functions.search takes {"query": "…"}'),
         (f"{CALL}{'[' * 100_000}<|call|>", "invalid", "the arguments of functions.search are no JSON"),
-        (" to=functions.shell<|message|>{}<|call|>", "invalid", "it calls functions.shell; there is functions.search"),
-        (f"{ANALYSIS}x<|call|>", "invalid", "it calls no function; there is functions.search"),
+        (" to=functions.shell<|message|>{}<|call|>", "invalid", NO_SUCH),
+        (f"{ANALYSIS}x<|call|>", "invalid", NO_SUCH),
         (f"{ANALYSIS}x<|return|>", "invalid", "it ends without a final message"),
         (
             "<|channel|>final<|message|>Par",

@@ -413,3 +413,10 @@ def test_steps_say_what_they_cost_where_that_is_known(tmp_path):
     assert "| truncated | tokens/s |\n" in steps(tmp_path)
     assert "| 1 | 0.25 | - | - | - | - | - |\n" in steps(tmp_path)
     assert "| 2 | 0.5 | - | - | - | - | 1414 |" in steps(tmp_path)
+
+
+def test_steps_of_an_agent_say_how_often_it_searched(tmp_path):
+    numbers = {"reward_mean": 0.5, "searches": 1.25, "answered": 0.875}
+    (tmp_path / TRAINING_FILE).write_text(json_line(1, numbers))
+    assert "| truncated | searches | answered |\n" in steps(tmp_path)
+    assert steps(tmp_path).endswith("| 1 | 0.5 | - | - | - | - | 1.25 | 0.875 |")

@@ -273,7 +273,7 @@ def test_a_cache_of_one_torn_line_is_ours(tmp_path, drawn, torn):
 def test_the_cache_key_is_of_what_decides_a_sample(tmp_path, monkeypatch):
     import torch
 
-    from rft.evals import run
+    from rft.evals import identity
 
     (tmp_path / "config.json").write_text("{}")
     model = str(tmp_path)
@@ -289,7 +289,7 @@ def test_the_cache_key_is_of_what_decides_a_sample(tmp_path, monkeypatch):
         patch.setenv("CHAT_DATE", "2026-01-01")
         assert pass_rates.run_key(model, SAMPLING) != key
     with monkeypatch.context() as patch:
-        patch.setattr(run, "SAMPLING_CODE", run.SAMPLING_CODE[1:])
+        patch.setattr(identity, "SAMPLING_CODE", identity.SAMPLING_CODE[1:])
         assert pass_rates.run_key(model, SAMPLING) != key
 
 

@@ -15,8 +15,8 @@ from rft.evals import merge
 from rft.evals.harness import PRESETS, require_lm_eval
 from rft.evals.models import Model, adapter_digest, checked
 from rft.evals.prompts import load_tokenizer, render, require_short
-from rft.evals.run import Settings
 from rft.evals.server import Server
+from rft.evals.settings import Settings
 from rft.problems import read_problems
 from rft.runs.manifest import describe
 
@@ -236,7 +236,7 @@ from pathlib import Path
 from rft.evals import cli
 from rft.evals.merge import merge_and_check
 from rft.evals.models import checked
-from rft.evals.run import Settings
+from rft.evals.settings import Settings
 base, adapter, dataset, output = map(Path, sys.argv[1:])
 (model,) = checked([("tuned", adapter)], base)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

@@ -12,10 +12,10 @@ from code_servers import alive, descendants
 from rft.code_server.client import URL_VARIABLE, Client, CodeServerError
 from rft.code_server.grade import CONSENT
 from rft.evals import cli, programs
+from rft.evals.identity import grader_digest
 from rft.evals.page import page
 from rft.evals.refusals import require_one_kind
 from rft.evals.results import regrade
-from rft.evals.run import grader_digest
 from rft.evals.scores import graded, record, summarize
 from rft.evals.table import print_results, wide_console
 

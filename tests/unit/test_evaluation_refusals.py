@@ -48,6 +48,7 @@ BAD = {
     "--include": [("absent", "found no folder absent")],
     "--task": [("gsm8k:many", "wanted NAME or NAME:SHOTS")],
     "--system-prompt": [("@absent", "found no file absent")],
+    "--agent": [("search", "found 0 of 1 labels of questions that are searched for"), ("other", "invalid choice")],
     "--posthoc": [("absent.json", "found no file absent.json")],
 }  # fmt: skip
 # Options whose words have another meaning here: the baseline's model has no name, and a report's baseline is a name.

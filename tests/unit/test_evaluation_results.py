@@ -15,11 +15,13 @@ import torch
 from rft import overlay
 from rft.evals import cache, probe, sampling
 from rft.evals.compare import add_comparisons, outcome
+from rft.evals.identity import model_identity
 from rft.evals.models import checked
 from rft.evals.page import page
 from rft.evals.prompts import load_tokenizer, render
-from rft.evals.run import Settings, evaluate, model_identity
+from rft.evals.run import evaluate
 from rft.evals.scores import summarize, votes
+from rft.evals.settings import Settings
 from rft.runs.attempt.evaluations import verdict_word
 from rft.runs.report.comparisons import adjusted, pairs
 

@@ -1,6 +1,7 @@
 """Corrections, group advantages and KL estimates against the papers' formulas in float64, and what is refused."""
 
 import math
+from pathlib import Path
 
 import papers
 import pytest
@@ -215,6 +216,8 @@ def test_cut_samples_of_an_agent_can_be_masked_where_the_agent_says_that_they_we
     ):
         agent.write_text(source)
         assert options(words).mask_truncated
+    ours = Path(__file__).parents[2] / "agents" / "agent_func_search.py"
+    assert options(f"--agent_func_path {ours} --mask_truncated").mask_truncated
     agent.unlink()  # it may lie on the engines' machine alone
     assert options(words).mask_truncated
     assert options(f"{words} --advantage_estimator group_norm --gamma 0.9").gamma == 0.9  # OpenRLHF takes 1

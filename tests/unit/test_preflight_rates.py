@@ -68,6 +68,8 @@ def test_the_schedule_is_judged():
         assert verdicts(check_learning_rate(options(kind), SMALL, 768)) == {GO}
     slow = options("--num_episodes 400 --lr_warmup_ratio 0.5")
     refused(check_learning_rate(slow, SMALL, 768), "after optimizer step 20 of 9,600", "--lr_warmup_ratio")
+    early = options("--num_episodes 100 --lr_warmup_ratio 0.0390 --lr_scheduler constant_with_warmup")
+    refused(check_learning_rate(early, SMALL, 768), "warm-up of 94; ", "--lr_warmup_ratio", WARN)  # of 2,400
     refused(check_learning_rate(options("--lr_scheduler inverse_sqrt"), SMALL, 768), "not judged", "cosine", WARN)
     refused(check_learning_rate(options(), SMALL, None), "not judged", "cosine", WARN)
     refused(check_learning_rate(options("--lr_scheduler linear"), SMALL, 768), "does not take", "cosine_with_min_lr")

@@ -25,7 +25,7 @@ HEALTHY_STEP = {
     "response_length": 900.0, "group_count": 16.0, "group_zero_variance_share": 0.3, "advantage_std": 0.9,
     "entropy_mean": 0.5, "ppo_clip_ratio": 0.01, "ppo_kl": 0.0, "kl": 0.002, "log_ratio_raw_max": 1.0, "ratio_max": 2.0,
     "log_ratio_abs_p99": 0.1, "mismatch_abs_mean": 0.02, "high_reward_but_wrong": 0.0, "lenient_disagreement": 0.01,
-    "sync_changed_share": 0.4, "sync_kept_share": 0.9,
+    "sync_changed_share": 0.4, "sync_kept_share": 0.9, "invalid_action_share": 0.02, "searches": 1.5,
 }  # fmt: skip
 
 
@@ -141,6 +141,15 @@ CASES = [
     ("format", steps(6, has_boxed=0.8), "warn"),
     ("format", steps(6, has_program=0.4), "bad"),
     ("format", steps(6, has_program=0.8), "warn"),
+    ("actions", steps(3, invalid_action_share=0.6), "bad"),
+    ("actions", steps(3, invalid_action_share=late(0.4, 0.6, 3)), "warn"),
+    ("actions", steps(2, invalid_action_share=0.6), "warn"),
+    ("actions", steps(3, invalid_action_share=...), None),
+    ("searching", steps(6, searches=late(0.6, 1.5, 4), correctness=0.3), "warn"),
+    ("searching", steps(6, searches=late(0.6, 1.5, 4)), "ok"),  # fewer, and more answers are right
+    ("searching", steps(6, searches=late(0.8, 1.5, 4), correctness=0.3), "ok"),
+    ("searching", steps(5, searches=0.1), None),
+    ("searching", steps(6, searches=0.0), None),
     ("format", steps(6, answered=0.4), "bad"),
     ("format", steps(6, answered=0.8), "warn"),
     ("format", steps(6, answered=0.95), "ok"),

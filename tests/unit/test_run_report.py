@@ -213,7 +213,7 @@ def test_a_conversation_is_drawn_turn_by_turn_and_counts_by_its_shown_text(make_
         and page.scripts == Parsed(page_of(make_run("b"))).scripts
     )
     shown = " ".join(page.text.split())
-    assert "answer Rome, label Rome or Roma, 61 tokens, 1 searches" in shown
+    assert "answer Rome, label Rome or Roma, 61 tokens, searches 1" in shown
     assert "environment, 118 tokens" in shown and "model, 34 tokens, 0.8 s" in shown
     assert "characters left out" in shown
     (group,) = [group for group in samples.samples(load(path))["groups"] if group["step"] == 77]

@@ -61,7 +61,7 @@ def test_a_line_a_step_of_a_launchers_newest_run(run):
         found = command(place)
         assert found.returncode == 0, found.stderr
         head, *rows = [each.split() for each in found.stdout.splitlines()]
-        assert head == list(show.STEP_COLUMNS)
+        assert head == [name for name in show.STEP_COLUMNS if name != "searches"]  # of agents
         assert rows == [
             ["3", "eval", "1.000", "0.000", "3,000", "1", "1.000", "3,000", "1"],
             ["3", "train", "0.500", "0.250", "3,002", "12", "0.500", "3,003", "3"],
@@ -262,7 +262,7 @@ def test_a_conversation_is_shown_turn_by_turn(tmp_path, capsys, monkeypatch):
         assert cli.main([str(file), "--step", "3", *more]) == 0
         head, *shown = capsys.readouterr().out.splitlines()
         assert head == (
-            "step 3, group 1, sample 1: right, reward 1, answer Rome, label Rome or Roma, 61 tokens, 1 searches"
+            "step 3, group 1, sample 1: right, reward 1, answer Rome, label Rome or Roma, 61 tokens, searches 1"
         )
         assert shown[1:9] == [
             "[model, 34 tokens, 0.8 s]", "<search>x</search>", "[environment, 118 tokens]",
@@ -278,6 +278,14 @@ def test_what_is_no_list_of_turns_is_a_response(turns):
     sample = Sample(1, "training", 1, 1, conversation(turns=turns))
     assert show.response(sample, None, True).plain == show.clean(sample.row["response"])
     assert sample.facts()["tokens"] == 179
+
+
+def test_a_line_a_step_of_an_agent_has_its_searches(tmp_path, capsys):
+    rows = [conversation(), conversation(searches=2.0, turns=None)]
+    (tmp_path / "samples_step3.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert cli.main([str(tmp_path)]) == 0
+    head, row = [each.split() for each in capsys.readouterr().out.splitlines()]
+    assert head == list(show.STEP_COLUMNS) and row[4:6] == ["120", "1.500"]  # tokens: 61 sampled ones, and 179 unknown
 
 
 def test_turns_of_any_kind_are_shown(tmp_path, capsys):

@@ -6,9 +6,11 @@ import sys
 
 from own_modules import MODULES, ROOT, imports
 
-from rft.evals.run import SAMPLING_CODE, engine_versions
+from rft.evals.identity import AGENT_CODE, SAMPLING_CODE, engine_versions
 
 DRAWS = {"rft.evals.sampling", "rft.evals.server", "rft.serving.engine"}
+# What draws conversations; the agent's settings name its protocol.
+CONVERSES = {"rft.evals.conversations", "rft.agents.tags", "rft.agents.harmony"}
 WORKER = "openrlhf/trainer/ray/vllm_worker_wrap.py"  # runs inside the engine: its worker extension
 # What these import is not followed.
 CANNOT_CHANGE_A_SAMPLE = {
@@ -17,6 +19,11 @@ CANNOT_CHANGE_A_SAMPLE = {
     "rft.evals": "the environment that launchers set too; the user's own values stay",
     "rft.hooks": "a docstring",
     "rft.serving": "a docstring",
+    "rft.agents": "a docstring",
+    "rft.agents.executor": "counts what a conversation had, once it has ended; the rest is the training's",
+    "rft.evals.agent": "what it finds is in the stream: limits, and the retriever's corpus, index and encoder",
+    "rft.hooks.samples": "writes turns as a training's samples have them, once the conversation has ended",
+    "rft.record.conversation": "tells what was sampled from what was not, once the conversation has ended",
     "rft.record.flags": "reads a variable that is yes or no",
     "rft.options": "the trainer's command line, which an evaluation has not",
     "rft.evals.models": "what it finds is in the stream: digests of base and adapter, room for adapters",
@@ -66,8 +73,12 @@ def test_modules_that_can_change_a_sample_are_listed():
     assert closure(DRAWS | called_by_engine()) - CANNOT_CHANGE_A_SAMPLE.keys() == set(SAMPLING_CODE)
 
 
+def test_modules_that_can_change_a_conversation_are_listed():
+    assert closure(CONVERSES) - CANNOT_CHANGE_A_SAMPLE.keys() - set(SAMPLING_CODE) == set(AGENT_CODE)
+
+
 def test_no_exception_is_out_of_date():
-    assert CANNOT_CHANGE_A_SAMPLE.keys() <= closure(DRAWS | called_by_engine())
+    assert CANNOT_CHANGE_A_SAMPLE.keys() <= closure(DRAWS | CONVERSES | called_by_engine())
 
 
 def test_the_first_import_of_vllm_changes_no_key(tmp_path, monkeypatch):

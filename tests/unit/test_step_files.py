@@ -191,7 +191,7 @@ def conversation(mask: list[int], texts: dict | None = None, **info) -> types.Si
 
 def test_a_conversation_is_written_turn_by_turn(tmp_path, monkeypatch):
     monkeypatch.setenv("SAMPLES_LOG_DIR", str(tmp_path))
-    texts = {"turn_seconds": "[0.5, 0.25]", "search_latencies": "[0.1]", "answer": "Rome"}
+    texts = {"turn_seconds": "[0.5, 0.25]", "search_latencies": "[0.1]", "answer": "Rome", "note": "a\ud800b"}
     spoken = conversation([0, 1, 1, 0, 0, 0, 1, 1], texts, turns=2.0, searches=1.0, correctness=1.0)
     at_once = conversation([0, 0, 1, 1], {"turn_seconds": "not JSON"}, turns=1.0)
     unanswered = conversation([0, 1, 0, 0], turns=1.0)
@@ -206,6 +206,7 @@ def test_a_conversation_is_written_turn_by_turn(tmp_path, monkeypatch):
     ]
     assert (rows[0]["response"], rows[0]["response_tokens"], rows[0]["prompt_tokens"]) == ("cdefghi", 7, 2)
     assert (rows[0]["extracted_answer"], rows[0]["extraction"], rows[0]["searches"]) == ("Rome", "answer", 1)
+    assert rows[0]["note"] == "a?b"  # no UTF-8 holds what an agent may log
     assert rows[1]["turns"] == [{"by": "model", "text": "de", "tokens": 2}]
     assert (rows[1]["extracted_answer"], rows[1]["extraction"]) == (None, "none")
     assert [turn["by"] for turn in rows[2]["turns"]] == ["model", "environment"]

@@ -57,8 +57,8 @@ def test_deterministic_by_seed():
 
 def test_prompts_have_one_length_and_answers_fit(splits):
     turns = [supervised.conversation(TOKENIZER, p, s, "code") for p in splits["heldout"] for s in STYLES]
-    assert len({len(prompt) for prompt, _ in turns}) == 1 and len(turns[0][0]) <= 64
-    assert max(len(answer) for _, answer in turns) <= 50  # of 64 in launch/models/tiny.env
+    assert len({len(prompt) for prompt, _, _ in turns}) == 1 and len(turns[0][0]) <= 64
+    assert max(len(answer) for _, answer, _ in turns) <= 50  # of 64 in launch/models/tiny.env
 
 
 def test_files_round_trip_through_the_command(tmp_path):

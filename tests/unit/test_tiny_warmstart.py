@@ -40,12 +40,12 @@ def three_steps(monkeypatch):
 
 
 def test_answers_are_the_template_s_text():
-    prompt, answer = supervised.conversation(TOKENIZER, PROBLEMS[0], "careful")
+    prompt, answer, learned = supervised.conversation(TOKENIZER, PROBLEMS[0], "careful")
     text = TOKENIZER.decode(answer)
     assert TOKENIZER.decode(prompt).endswith("<|start|>assistant")
     assert text.startswith("<|channel|>analysis<|message|>") and text.endswith("}<|return|>")
     assert f"<|channel|>final<|message|>\\boxed{{{PROBLEMS[0]['label']}}}" in text
-    assert len(answer) <= 45
+    assert len(answer) <= 45 and learned == [True] * len(answer)
 
 
 def test_styles_part_only_where_there_is_a_carry():
@@ -60,13 +60,13 @@ def test_shared_prefix_changes_neither_loss_nor_gradient():
     model = build_model(seed=0)
     batch = [supervised.conversation(TOKENIZER, p, s) for p, s in zip(PROBLEMS[:6], STYLES * 3, strict=True)]
     shared = 40
-    assert len({tuple(prompt[:shared]) for prompt, _ in batch}) == 1
+    assert len({tuple(prompt[:shared]) for prompt, _, _ in batch}) == 1
     supervised.answer_loss(model, batch, shared, TOKENIZER.pad_token_id).backward()
     gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
-    total = sum(len(answer) for _, answer in batch)
+    total = sum(len(answer) for _, answer, _ in batch)
     losses = []
-    for prompt, answer in batch:
+    for prompt, answer, _ in batch:
         logits = model(input_ids=torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
         losses.append(F.cross_entropy(logits, torch.tensor(answer), reduction="sum") / total)
     loss = sum(losses)

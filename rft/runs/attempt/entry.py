@@ -28,7 +28,12 @@ COLUMNS = {
     "entropy": ("entropy_mean", "entropy_loss"),
     "truncated": ("truncated", "response_clip_ratio"),
 }
-COSTS = {"tokens/s": ("tokens_per_second_step",), "MFU": ("model_flops_utilization",)}  # older runs lack them
+WHERE_LOGGED = {  # agents alone; and older runs lack the costs
+    "searches": ("searches",),
+    "answered": ("answered",),
+    "tokens/s": ("tokens_per_second_step",),
+    "MFU": ("model_flops_utilization",),
+}
 TO_WRITE = "_to be written_"
 
 
@@ -131,7 +136,7 @@ def steps(run: Path) -> str:
     if not training and not names:
         return "No training step was recorded."
     logged = {name for record in training.values() for name in record}
-    columns = COLUMNS | {title: fields for title, fields in COSTS.items() if logged.intersection(fields)}
+    columns = COLUMNS | {title: fields for title, fields in WHERE_LOGGED.items() if logged.intersection(fields)}
     rows = []
     for step in thinned(sorted(training.keys() | evaluated.keys()), evaluated.keys(), ROWS):
         record = training.get(step, {})

@@ -28,6 +28,7 @@ from rft.runs.preflight import (
     memory,
     model,
     programs,
+    search,
     software,
 )
 from rft.runs.preflight.gpus import read_gpus
@@ -85,6 +86,7 @@ def check_all(args: argparse.Namespace, run_dir: Path, also_evaluated: str = "")
     yield from prompts.lines
     yield from model.check_reward(args)
     yield from programs.check_programs(args, also_evaluated)
+    yield from search.check_search(args, also_evaluated)
     sizes = batches.check_sizes(args)
     yield from sizes
     if not sizes:
@@ -121,6 +123,8 @@ def check_model_files(args: argparse.Namespace, config: dict, prompts: data.Prom
         if template[0].verdict != NO_GO:
             longest = harmony.longest_prompt(folder, tokenizer, prompts.longest, args.apply_chat_template)
     yield from model.check_lengths(args, config, longest)
+    if search.is_agent(args):
+        yield from search.check_room(args, longest)
 
 
 def check_resources(args: argparse.Namespace, config: dict, run_dir: Path, prompts: data.Prompts) -> Iterator[Line]:

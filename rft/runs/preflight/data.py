@@ -116,7 +116,7 @@ def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Pat
     for path in evaluation:
         shared = [f for other in training for f in shared_faults({other: hashes[other], path: hashes[path]})]
         if shared:
-            repair = f".venv/bin/python data/prepare_sft_data.py --eval-set {path}"
+            repair = decontamination.maker(training[0], [path])
             yield Line("overlap", NO_GO, f"{len(shared)} shared problems; {shared[0]}", repair)
 
 

@@ -1,10 +1,13 @@
 """Whether the training files were decontaminated against the evaluation sets, by the manifests beside them."""
 
+import shlex
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
 from rft.data.check import check_file
+from rft.grading.short_answer import is_search_label
+from rft.problems import parse_line
 from rft.record.digest import file_sha256
 from rft.runs.preflight.lines import NO_GO, WARN, Line, lines
 
@@ -33,6 +36,16 @@ class Manifest(BaseModel):
     parts: list[Entry] | None = None
 
 
+def maker(path: Path, evaluation: list[Path]) -> str:
+    """The command that makes a training file without copies of these problems."""
+    with path.open("rb") as stream:
+        label = parse_line(stream.readline()).get("label")
+    if is_search_label(label):
+        place = path.parent.parent if path.parent.name == "search" else path.parent  # it makes the folder
+        return shlex.join([".venv/bin/python", "-m", "rft.data", "make", "--task", "search", "--out", str(place)])
+    return ".venv/bin/python data/prepare_sft_data.py " + " ".join(f"--eval-set {each}" for each in evaluation)
+
+
 def check(training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]]) -> list[Line]:
     """A manifest beside each training file that fits it, and names every evaluation set as decontaminated against.
 
@@ -46,7 +59,7 @@ def check(training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[
     digests = {path: file_sha256(path) for path in [*training, *evaluation]}
     faults = []
     for path in training:
-        repair = ".venv/bin/python data/prepare_sft_data.py " + " ".join(f"--eval-set {p}" for p in evaluation)
+        repair = maker(path, evaluation)
         try:
             manifest = find_manifest(path)
             if manifest is None:

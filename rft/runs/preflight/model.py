@@ -48,24 +48,37 @@ def check_resume(args: Namespace) -> list[Line]:
 
 
 def check_reward(args: Namespace) -> list[Line]:
-    """A reward file that exists, can be compiled and defines `reward_func`; it is not run."""
+    """A file that exists, can be compiled and defines `reward_func`, of an agent `AgentExecutor`; it is not run."""
+    if args.agent_func_path:
+        return [check_defines(Path(args.agent_func_path), "AgentExecutor", "--agent_func_path")]
     files = [name for name in (args.remote_rm_url or "").split(",") if name.endswith(".py")]
     if not files:
         kind = args.remote_rm_url or args.reward_pretrain
         if kind is None:
             return [Line("reward", NO_GO, "neither a reward function nor a reward model", "--remote_rm_url FILE.py")]
         return [Line("reward", GO, f"{kind}, not checked")]
-    path = Path(files[0])
+    return [check_defines(Path(files[0]), "reward_func", "--remote_rm_url")]
+
+
+EXAMPLES = {
+    "reward_func": ("rewards/reward_func_em.py", "def reward_func(queries, prompts, labels)"),
+    "AgentExecutor": ("agents/agent_func_search.py", "class AgentExecutor(AgentExecutorBase)"),
+}
+
+
+def check_defines(path: Path, name: str, option: str) -> Line:
+    """A Python file that defines what OpenRLHF looks for in it: a function, a class or a name."""
+    example, definition = EXAMPLES[name]
     if not path.is_file():
-        return [Line("reward", NO_GO, f"found no file {path}", "--remote_rm_url rewards/reward_func_em.py")]
+        return Line("reward", NO_GO, f"found no file {path}", f"{option} {example}")
     try:
-        defined = {getattr(node, "name", None) for node in ast.parse(path.read_text(encoding="utf-8")).body}
+        body = ast.parse(path.read_text(encoding="utf-8")).body
     except (SyntaxError, ValueError) as error:
-        return [Line("reward", NO_GO, f"{path}: {error}", "fix the file")]
-    if "reward_func" not in defined:
-        repair = "def reward_func(queries, prompts, labels)"
-        return [Line("reward", NO_GO, f"{path} defines no reward_func", repair)]
-    return [Line("reward", GO, path.name)]
+        return Line("reward", NO_GO, f"{path}: {error}", "fix the file")
+    targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    if name not in {getattr(node, "name", getattr(node, "id", None)) for node in [*body, *targets]}:
+        return Line("reward", NO_GO, f"{path} defines no {name}", definition)
+    return Line("reward", GO, path.name)
 
 
 def check_attention(args: Namespace, config: dict) -> list[Line]:

@@ -10,9 +10,10 @@ from rft.code.labels import is_code_label, parse
 from rft.code_server.client import URL, URL_VARIABLE, CodeServerError
 from rft.code_server.grade import CONSENT, is_refused
 from rft.problems import parse_line
-from rft.runs.code_server import health
+from rft.runs.code_server import SERVER
 from rft.runs.preflight.data import local_files
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
+from rft.runs.service import health
 
 REWARD = "reward_func_code.py"
 START = "START_CODE_SERVER=1 at the launch, or CODE_SERVER_URL=http://127.0.0.1:PORT of a running one"
@@ -61,7 +62,7 @@ def check_server() -> Line:
     """The server's answer, and how it isolates programs."""
     url = os.environ.get(URL_VARIABLE) or URL
     try:
-        found = asyncio.run(health(url))
+        found = asyncio.run(health(SERVER, url))
     except (CodeServerError, ValueError) as error:
         return Line("code server", NO_GO, str(error), START)
     measured = f"{url}, isolation {found['isolation']}"

@@ -7,7 +7,7 @@ from rft.record.conversation import MODEL, turns_of
 from rft.record.samples import EVALUATION, TRAINING, sample_files
 from rft.runs.report.data import Run, count, number, read_lines
 
-BUDGET = 640_000  # characters of samples in a page, over all runs
+BUDGET = 600_000  # characters of samples in a page, over all runs
 FILE_BUDGET = 25_000  # a file's least share of it; further files are left out, evenly
 TEXT = 3_000  # characters of one prompt or response; longer ones lose their middle
 TURN = 500  # of one turn that are shown at least, whatever the number of turns

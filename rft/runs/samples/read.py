@@ -142,7 +142,7 @@ def pattern(text: str, regex: bool) -> re.Pattern:
 
 def summary(file: SampleFile, note: Callable[[str], None]) -> dict:
     """One file in numbers: `step`, `kind`, `samples`, `groups`; means over the samples that say it, None where none
-    does: `reward`, `right` (share), `truncated` (share), `tokens`; and `longest`, in tokens.
+    does: `reward`, `right` (share), `truncated` (share), `tokens` (sampled), `searches`; and `longest`, in tokens.
     """
     groups = groups_of(file, note)
     found = [sample.facts() for group in groups for sample in group]
@@ -152,6 +152,7 @@ def summary(file: SampleFile, note: Callable[[str], None]) -> dict:
         "step": file.step, "kind": KINDS[file.kind], "samples": len(found), "groups": len(groups),
         "reward": mean(rewards), "right": mean(right), "truncated": mean([one["cut"] for one in found]),
         "tokens": mean(tokens), "longest": max(tokens, default=None),
+        "searches": mean([one["searches"] for one in found if one["searches"] is not None]),
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ COLUMN = 36  # characters that a text side by side has at least
 GAP = 2
 RIGHT = {"yes": ("right", "green"), "no": ("wrong", "red"), "unknown": ("not graded", "yellow")}
 # The most wanted columns first: in a narrow terminal the last ones are left out. A number is never cut.
-STEP_COLUMNS = ("step", "from", "reward", "cut", "tokens", "samples", "right", "longest", "groups")
+STEP_COLUMNS = ("step", "from", "reward", "cut", "tokens", "searches", "samples", "right", "longest", "groups")
 
 
 def steps(console: Console, rows: list[dict]) -> None:
@@ -27,12 +27,12 @@ def steps(console: Console, rows: list[dict]) -> None:
             "step": str(row["step"]), "from": {"training": "train", "evaluation": "eval"}[row["kind"]],
             "reward": share(row["reward"]), "cut": share(row["truncated"]), "right": share(row["right"]),
             "tokens": whole(row["tokens"]), "longest": whole(row["longest"]),
-            "samples": str(row["samples"]), "groups": str(row["groups"]),
+            "samples": str(row["samples"]), "groups": str(row["groups"]), "searches": share(row["searches"]),
         }
         for row in rows
     ]  # fmt: skip
     widths = {name: max(len(name), *(len(row[name]) for row in cells)) for name in STEP_COLUMNS}
-    names = list(STEP_COLUMNS)
+    names = [name for name in STEP_COLUMNS if name != "searches" or any(row[name] is not None for row in rows)]
     while len(names) > 1 and sum(widths[name] + GAP for name in names) - GAP > console.width:
         names.pop()
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
@@ -86,7 +86,7 @@ def heading(sample: Sample, place: str) -> Text:
     reward = "no reward" if facts["reward"] is None else f"reward {facts['reward']:.4g}"
     words = [reward, f"answer {facts['answer']}", f"label {facts['label']}"]
     words += [] if facts["tokens"] is None else [f"{facts['tokens']:,.0f} tokens"]
-    words += [] if facts["searches"] is None else [f"{facts['searches']:g} searches"]
+    words += [] if facts["searches"] is None else [f"searches {facts['searches']:g}"]
     text.append(" ".join(clean(", ".join(["", *words])).split()), "not bold")
     return text.append(", cut at the limit", "bold red") if facts["cut"] else text
 

@@ -1,0 +1,59 @@
+"""The tiny search task through the whole stack: its retriever is killed, which ends the run by name; it is resumed."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from launches import background, end, marked_process, stop_of
+from passages_server import retriever
+
+from rft.record.names import TRAINING_FILE
+from rft.record.readers import read_jsonl
+from rft.runs.memory import marked_processes
+
+pytestmark = pytest.mark.stack
+STEPS = 2
+LAUNCH = ["bash", "launch/train_grpo_tiny_search.sh", "--max_samples", str(32 * STEPS), "--save_steps", "1"]
+
+
+def test_a_killed_retriever_ends_the_training_which_goes_on_with_one_of_the_same_corpus(tmp_path):
+    run_dir, output = tmp_path / "run", tmp_path / "out"
+    launcher = background(LAUNCH, output, RUN_DIR=str(run_dir), SEED="0")
+    try:
+        pid = marked_process(run_dir, launcher, output, b"\0rft.retriever\0")
+        os.kill(pid, signal.SIGKILL)
+        begin = time.monotonic()
+        assert launcher.wait(timeout=300) == 1, output.read_text()[-4000:]
+    finally:
+        end(launcher)
+    seconds = time.monotonic() - begin
+    print(f"retriever: {seconds:.1f} s from the kill to the exit")
+    said = output.read_text()
+    assert f"error: the run was ended\n  found:  the retriever, process {pid} on " in said, said[-6000:]
+    assert f"then bash launch/resume.sh {run_dir}" in said
+    assert (stop_of(run_dir)["rule"], stop_of(run_dir)["exit_status"]) == ("retriever_died", 1)
+    assert seconds < 60 and marked_processes(str(run_dir)) == []  # the bound of users, not of this machine
+    record = json.loads((run_dir / "run.json").read_text())
+    assert record["retriever"]["corpus_name"] == "corpus.jsonl" and record["agent"]["max_turns"] == 3
+
+    resume = ["bash", "launch/resume.sh", str(run_dir)]
+    with retriever(tmp_path) as other:
+        launcher = background(resume, output, RETRIEVER_URL=other)
+        assert launcher.wait(timeout=300) == 1
+    assert "error: the retriever of the run has changed\n  found:  corpus " in output.read_text()
+    assert f"wanted: corpus {record['retriever']['corpus']}" in output.read_text()
+
+    launcher = background(resume, output)
+    try:
+        assert launcher.wait(timeout=900) == 0, output.read_text()[-4000:]
+    finally:
+        end(launcher)
+    records = read_jsonl(run_dir / TRAINING_FILE)
+    assert [line["global_step"] for line in records] == [1, 2]
+    assert all(line["searches"] > 0 and line["search_seconds"] > 0 for line in records)
+    result = json.loads((run_dir / "result.json").read_text())
+    assert (result["before"]["n"], result["after"]["n"]) == (256, 256)
+    assert json.loads((run_dir / "run.json").read_text())["retriever"] == record["retriever"]
+    assert marked_processes(str(run_dir)) == []
