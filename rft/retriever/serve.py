@@ -64,9 +64,9 @@ async def serve(listener: socket.socket, options: Options, token: str | None) ->
     loop, at = asyncio.get_running_loop(), address_of(listener)
 
     def stop(*_: object) -> None:
-        server.should_exit = True
+        state.stopping = server.should_exit = True
 
-    # For a signal before uvicorn listens to them; and it raises them again after its end, by which the process would die.
+    # For a signal before uvicorn listens; it raises them again after its end, by which the process would die.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     log.info("listens at %s: builds", at)
