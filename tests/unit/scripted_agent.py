@@ -8,7 +8,7 @@ from vllm import RequestOutput, SamplingParams
 from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput
 
-from rft.agents import tags
+from rft.agents import harmony, tags
 from rft.agents.conversation import Conversation, converse
 from rft.agents.settings import Settings
 from rft.retriever.client import Passage
@@ -119,7 +119,7 @@ def talk(
             tokenizer=TOKENIZER,
             engine=engine,
             search=search,
-            protocol=tags,
+            protocol={"tags": tags, "harmony": harmony}[settings.protocol],
             settings=settings,
         )
     )

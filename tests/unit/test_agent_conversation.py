@@ -42,6 +42,17 @@ def test_search_then_answer_token_by_token():
     assert [tokens for tokens, _ in asked.calls] == [PROMPT, done.tokens[: done.action_ranges[1][0]]]
 
 
+def test_calls_of_harmony_token_by_token():
+    call = '<|channel|>commentary to=functions.search<|message|>{"query": "alder leaf"}<|call|>'
+    final = "<|channel|>final<|message|>teeth<|return|>"
+    done, asked = talk([call, final], Settings("harmony", turn_tokens=100, observation_tokens=500))
+    between = done.turns[0].observation_tokens
+    assert done.tokens == PROMPT + ids(call) + between + ids(final)
+    assert text_of(between).startswith("<|start|>functions.search to=assistant<|channel|>commentary<|message|>")
+    assert text_of(between).endswith("<|end|><|start|>assistant")
+    assert (asked.queries, done.answer, done.truncated) == (["alder leaf"], "teeth", False)
+
+
 def test_an_answer_ends_it_and_nothing_is_written_behind_it():
     done, asked = talk([ANSWER], ROOMY)
     assert done.tokens == PROMPT + ids(ANSWER)

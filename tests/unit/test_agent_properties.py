@@ -6,14 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_agent import TOKENIZER, ids, log_prob, talk
 
-from rft.agents.settings import Settings
+from rft.agents.settings import PROTOCOLS, Settings
 from rft.retriever.client import Passage
 
 PIECES = ["<search>", "</search>", "<answer>", "</answer>", "<information>", "</information>", "q", " ", "\n\n", "Ünï"]
-PIECES += ["<|return|>", "<|end|>", "<|call|>", "<|start|>", "x" * 30]
+PIECES += ["<|return|>", "<|end|>", "<|call|>", "<|start|>", "<|message|>", "<|channel|>final", "x" * 30]
+CALL = '<|channel|>commentary to=functions.search<|message|>{"query":"q"}<|call|>'
+FINAL = "<|channel|>final<|message|>a"
+WHOLE = ["<search>alder</search>\n\n", "<answer>teeth</answer>", "<search></search>", "no", CALL, FINAL]
+WHOLE.append(f"{FINAL}<|return|>")
 TURN = st.one_of(
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join).map(ids),
-    st.sampled_from(["<search>alder</search>\n\n", "<answer>teeth</answer>", "<search></search>", "no"]).map(ids),
+    st.sampled_from(WHOLE).map(ids),
     st.lists(st.integers(0, len(TOKENIZER) - 1), min_size=1, max_size=50),
 )
 PASSAGES = st.lists(
@@ -21,17 +25,21 @@ PASSAGES = st.lists(
     max_size=3,
 )
 LIMITS = st.builds(
-    Settings, max_turns=st.integers(1, 5), turn_tokens=st.integers(1, 50), observation_tokens=st.integers(420, 600)
+    Settings,
+    protocol=st.sampled_from(PROTOCOLS),
+    max_turns=st.integers(1, 5),
+    turn_tokens=st.integers(1, 90),
+    observation_tokens=st.integers(420, 600),
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     script=st.lists(TURN, min_size=5, max_size=5),
     found=PASSAGES,
     limits=LIMITS,
     prompt=st.lists(st.integers(0, len(TOKENIZER) - 1), min_size=1, max_size=40),
-    room=st.integers(1, 2500),
+    room=st.integers(1, 3000),
     least=st.integers(0, 60),
     given_log_probs=st.sampled_from([None, 0, 1]),
 )
