@@ -4,11 +4,11 @@ import random
 import re
 
 import pytest
+from agent_texts import ANALYSIS, CALL, HOSTILE, NEXT, TOKENIZERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai_harmony import Role
 from scripted_agent import talk
-from test_agent_protocols import ANALYSIS, CALL, HOSTILE, NEXT, TOKENIZERS
 
 from rft.agents import harmony, observations, tags
 from rft.agents.settings import Settings
