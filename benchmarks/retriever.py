@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -96,7 +97,7 @@ def served(corpus: Path, kind: str, asked: list[str]) -> dict:
     return {"start_seconds": started, "served_64": many, "served_1": alone, "p50_seconds_64": p50}
 
 
-def address(process: subprocess.Popen, log) -> str:
+def address(process: subprocess.Popen, log: IO) -> str:
     """Where a server says that it serves."""
     end = time.monotonic() + PORT_SECONDS
     while process.poll() is None and time.monotonic() < end:

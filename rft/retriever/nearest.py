@@ -19,6 +19,7 @@ LINKS, EF_CONSTRUCTION, EF_SEARCH = 32, 200, 128  # HNSW: neighbours, and candid
 ADDED = 4096  # passages at once in the build of a graph
 PART = 1 << 14  # passages that a thread searches at once
 BLOCK = 32  # queries whose candidates are scored at once
+CORES = len(os.sched_getaffinity(0))
 SAVE_SECONDS = 600.0  # between two states of a graph that is being built
 
 
@@ -29,11 +30,9 @@ class Flat:
 
     def __init__(self, files: list[np.ndarray]):
         self.files = files
-        cores = len(os.sched_getaffinity(0))
-        # Threads of ours, one a part: those of faiss wait in a loop for each other, which a busy machine pays for.
-        self._threads = ThreadPoolExecutor(cores, "faiss", initializer=faiss.omp_set_num_threads, initargs=(1,))
-        # Queries times dimension, above which it multiplies matrices: four queries. Its own 128,000 is for no batch of ours,
-        # which takes eight times as long then.
+        self._threads = threads()
+        # Queries times dimension from which on it multiplies matrices. At its own 128,000, which few batches reach, a
+        # batch takes eight times as long.
         faiss.cvar.distance_compute_blas_threshold = 4 * files[0].shape[1]
         self._parts, first = [], 0
         for rows in files:
@@ -79,7 +78,7 @@ class Hnsw:
             )
         if self.graph.ntotal < total:
             self._build(file, total, progress)
-        self.graph.hnsw.efSearch = EF_SEARCH
+        self.graph.hnsw.efSearch, self._threads = EF_SEARCH, threads()
 
     def _build(self, file: Path, total: int, progress: Progress) -> None:
         saved = time.monotonic()
@@ -93,8 +92,17 @@ class Hnsw:
 
     def search(self, queries: np.ndarray, k: int) -> list[list[tuple[float, int]]]:
         """As `Flat.search`; a passage may be missed."""
-        _, numbers = self.graph.search(queries, min(k + SPARE, self.graph.ntotal))
-        return ordered(self.files, queries, numbers, k)
+
+        def nearest(some: np.ndarray) -> np.ndarray:
+            return self.graph.search(some, min(k + SPARE, self.graph.ntotal))[1]
+
+        shares = np.array_split(queries, min(CORES, len(queries)))
+        return ordered(self.files, queries, np.concatenate(list(self._threads.map(nearest, shares))), k)
+
+
+def threads() -> ThreadPoolExecutor:
+    """Threads of ours, a core each: those of faiss wait in a loop for each other, which a busy machine pays for."""
+    return ThreadPoolExecutor(CORES, "faiss", initializer=faiss.omp_set_num_threads, initargs=(1,))
 
 
 def ordered(files: list[np.ndarray], queries: np.ndarray, numbers: np.ndarray, k: int) -> list[list[tuple[float, int]]]:

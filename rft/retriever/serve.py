@@ -62,6 +62,13 @@ async def serve(listener: socket.socket, options: Options, token: str | None) ->
     app = make_app(state, token)
     server = Server(configured(app, limits.CONNECTIONS, limits.STOP_SECONDS), state, app.state.batches)
     loop, at = asyncio.get_running_loop(), address_of(listener)
+
+    def stop(*_: object) -> None:
+        state.stopping = server.should_exit = True
+
+    # For a signal before uvicorn listens; it raises them again after its end, by which the process would die.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
     log.info("listens at %s: builds", at)
 
     def built() -> None:
@@ -78,9 +85,6 @@ async def serve(listener: socket.socket, options: Options, token: str | None) ->
 
     thread = threading.Thread(target=in_thread, name="build", daemon=True)
     thread.start()
-    # uvicorn raises the signal again after its own end, by which the process would die before it has said so.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
     await server.serve(sockets=[listener])
     await asyncio.to_thread(thread.join, limits.STOP_SECONDS)
     log.info("stopped")

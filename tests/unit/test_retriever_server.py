@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import json
 import signal
+import socket
 import subprocess
 import time
 
@@ -16,6 +17,7 @@ from rft.retriever.batches import Batches
 from rft.retriever.client import Client
 from rft.retriever.engine import Hit
 from rft.service.answers import Full, Stopping
+from rft.service.listen import bound
 
 TOKEN = "0123456789abcdefgh"
 LONG = "x" * (1 << 20)
@@ -216,6 +218,27 @@ def test_a_signal_ends_a_server(tmp_path, number):
             server.process.send_signal(number)
             assert server.process.wait(BOUND) == 0
         assert "Traceback" not in server.log.read_text() and "stopped" in server.log.read_text()
+
+
+def test_small_answers_do_not_wait_for_more():
+    """Nagle's algorithm and the client's delayed acknowledgement make 40 ms of a millisecond."""
+
+    async def run() -> list[int]:
+        delays = []
+
+        async def accepted(_, writer: asyncio.StreamWriter) -> None:
+            place = writer.get_extra_info("socket")
+            delays.append(place.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listener = bound("127.0.0.1", 0, "ANY", 1)
+        async with await asyncio.start_server(accepted, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            await reader.read()
+            writer.close()
+        return delays
+
+    assert asyncio.run(run()) == [1]
 
 
 def test_a_token_is_asked_for(tmp_path):
