@@ -5,6 +5,7 @@ The merges come from bpe-openai's table of o200k_base; special tokens and their 
 """
 
 import tempfile
+from functools import cache
 
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
@@ -41,8 +42,9 @@ PIECES = "|".join(
 )
 
 
+@cache
 def build_harmony_tokenizer() -> PreTrainedTokenizerFast:
-    """201,088 token ids as gpt-oss has them; eos `<|return|>`, pad `<|endoftext|>`. Takes some ten seconds.
+    """201,088 token ids as gpt-oss has them; eos `<|return|>`, pad `<|endoftext|>`. Takes some ten seconds, once.
 
     Raises:
         ModuleNotFoundError: no bpe-openai.

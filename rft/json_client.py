@@ -42,8 +42,12 @@ class JsonClient:
 
     def __init__(self, service: Service, url: str, token: str | None, *, patience: float, read_timeout: float):
         self.service, self.url = service, url.rstrip("/")
-        place = urlsplit(self.url)
-        if place.scheme not in ("http", "https") or not place.hostname:
+        try:
+            place = urlsplit(self.url)
+            is_address = place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
+        except ValueError:  # brackets of no IPv6 address, a port that is no number
+            is_address = False
+        if not is_address:
             raise ValueError(
                 f"found {self.url!r} as the {service.name}'s address; wanted {service.default}; set {service.variable}"
             )

@@ -43,6 +43,7 @@ CALLED, RETURNED = "<|call|>", "<|return|>"
 REPLY = "<|start|>functions.search to=assistant<|channel|>commentary<|message|>"
 ASSISTANT = "<|start|>assistant"
 RECIPIENT = re.compile(r"to=([^\s<]+)")
+ROLE = re.compile(r"<\|start\|>([a-z.]*)")
 CHANNEL = re.compile(r"<\|channel\|>([a-z]+)")
 _ENDS = ("<|end|>", CALLED, RETURNED, "<|endoftext|>")
 _SPECIAL = re.compile(r"<\|[a-z_]+\|>")
@@ -58,24 +59,29 @@ class Message(NamedTuple):
 
 
 def stops(last_turn: bool) -> dict:
-    """Fields of SamplingParams that end a turn. As texts: an engine's own ids follow from a file of the checkpoint."""
-    return {"stop": [CALLED, RETURNED], "include_stop_str_in_output": True}
+    """Fields of SamplingParams that end a turn. As texts, which an engine sees only if it keeps special tokens: ids
+    differ by tokenizer, and an engine's own follow from a file of the checkpoint."""
+    return {"stop": [CALLED, RETURNED], "include_stop_str_in_output": True, "skip_special_tokens": False}
 
 
 def parse(text: str) -> Action:
-    """What a turn asks for, by its last message.
+    """What a turn asks for, by its last message, which must be the assistant's: no other role's is invented here.
 
     Args:
         text: the sampled tokens, decoded, special tokens kept; the prompt ends with the header's beginning.
     """
     last = messages(text)[-1]
     recipient, channel = RECIPIENT.search(last.header), CHANNEL.search(last.header)
+    if set(ROLE.findall(last.header)) - {"assistant"}:
+        return Action("invalid", "its last message is not the assistant's")
+    if _SPECIAL.search(last.content):
+        return Action("invalid", "its last message holds special tokens")
     if last.end == CALLED:
         if recipient is None or recipient[1] != "functions.search":
             return Action("invalid", "it calls no function that there is; there is functions.search")
         return _query(last.content)
     if recipient is None and channel and channel[1] == "final" and last.end == RETURNED:
-        return Action("answer", last.content.strip())
+        return Action("answer", visible(last.content).strip())
     if last.end == RETURNED:
         return Action("invalid", "it ends without a final message")
     return Action("invalid", "it has neither a call of functions.search nor a whole final message")

@@ -6,7 +6,7 @@ megabyte without a space. Tags lose their bracket, and passages are encoded as t
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rft.agents.actions import Observation
@@ -17,26 +17,31 @@ if TYPE_CHECKING:
     from rft.retriever.client import Passage
 
 CUT = " … (the rest is left out)"
-TOKEN_CHARACTERS = 128  # the longest token of o200k_harmony; so that a megabyte is not encoded for 500 tokens
+USUAL_CHARACTERS = 8  # a token's, or more, of nearly any text: what is encoded first, not the whole of a megabyte
+TOKEN_CHARACTERS = 128  # the longest token of o200k_harmony: four times more is encoded until the limit or this is hit
 BROKEN = "\ufffd"  # what a decoder writes for half a character
 _KEPT = "\n\t"
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn")  # control, format (bidi marks, joiners), surrogates, private, unassigned
-_OPENING = re.compile(r"<(?=[\s/]*(?:search|information|answer|\|))", re.IGNORECASE)
+# Invisible too, though letters or marks by category: fillers and variation selectors (Unicode's default ignorables).
+_IGNORED = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0")
+_IGNORED |= {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
+_OPENING = re.compile(r"[<\ufe64\uff1c](?=[\s/\uff0f]*(?:search|information|answer|[|\uff5c]))", re.IGNORECASE)
 _LINES = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
 def harmless(text: str) -> str:
     """Text of a corpus without what could be read as ours: `<` before a tag's name or a bar is `‹`, hidden characters
-    are gone, every end of line is a newline."""
+    are gone, every end of line is a newline. Wide forms of the signs count as the signs."""
     return _OPENING.sub("‹", visible(_LINES.sub("\n", text)))
 
 
 def visible(text: str) -> str:
     """Text without hidden characters; a query of nothing else is empty, and a lone surrogate cannot be sent."""
-    return "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in _HIDDEN)
+    shown = (c for c in text if c in _KEPT or (unicodedata.category(c) not in _HIDDEN and c not in _IGNORED))
+    return "".join(shown)
 
 
-def listed(passages: "Iterable[Passage]", characters: int) -> tuple[str, bool]:
+def listed(passages: "Sequence[Passage]", characters: int) -> tuple[str, bool]:
     """The passages one below the other, numbered, at most so many characters of them, and whether that cut them."""
     lines, left, cut = [], characters, False
     for number, passage in enumerate(passages, 1):
@@ -47,6 +52,7 @@ def listed(passages: "Iterable[Passage]", characters: int) -> tuple[str, bool]:
         lines.append(text[:left])
         left -= len(lines[-1]) + 1
         if left <= 0:
+            cut = cut or number < len(passages)
             break
     return "\n".join(lines), cut
 
@@ -79,8 +85,11 @@ def framed(
     if room <= len(mark):
         least = limit - room + len(mark) + 1
         raise ValueError(f"found a limit of {limit} tokens for an observation, wanted {least} or more")
-    text, cut = listed(passages, room * TOKEN_CHARACTERS)
-    body = text_ids(tokenizer, text)
+    characters = USUAL_CHARACTERS
+    text, cut = listed(passages, room * characters)
+    while len(body := text_ids(tokenizer, text)) <= room and cut and characters < TOKEN_CHARACTERS:
+        characters *= 4
+        text, cut = listed(passages, room * characters)
     if cut or len(body) > room:
         body = [*whole(tokenizer, body[: room - len(mark)]), *mark]
         cut = True

@@ -1,10 +1,12 @@
 """The protocol of Search-R1 (arXiv 2503.09516): `<search>query</search>`, `<information>…</information>`,
 `<answer>…</answer>`, as text inside Harmony messages.
 
-The tags are ordinary text in the open message, analysis or final: the turn ends at a closing tag, before the model
-could end the message, and what was found is written into that same message. gpt-oss ends a conversation by itself with
-`<|return|>` or `<|call|>` (200002 and 200012, which its generation_config lists); after such a turn the message is
-closed, so what follows is a message of the user's and a new one of the assistant's.
+The tags are ordinary text of the open message, in any channel. gpt-oss reasons in its analysis message, so there it
+searches; a turn ends at the closing tag, before the model could end the message, and what was found is written into
+that same message, so that the reasoning goes on behind it. The answer may stand there too or in the final message:
+`<|end|>` (200007) between the two ends no turn. A turn that the model ends by itself, with `<|return|>`, `<|call|>` or
+`<|endoftext|>` (200002, 200012 and 199999, the ids of its generation_config), has closed the message; what follows is
+then a message of the user's, and a new one of the assistant's.
 """
 
 import re
@@ -46,11 +48,13 @@ def parse(text: str) -> Action:
     if closing is None:
         return Action("invalid", "it has neither <search>query</search> nor <answer>answer</answer>")
     kind = CLOSING[closing[0]]
-    _, opened, content = text[: closing.start()].rpartition(f"<{kind}>")
+    before, opened, content = text[: closing.start()].rpartition(f"<{kind}>")
     if not opened:
         return Action("invalid", f"{closing[0]} closes what was not opened")
     if SPECIAL.search(content):
         return Action("invalid", f"<{kind}> and {closing[0]} stand in two messages")
+    if before.rfind("<information>") > before.rfind("</information>"):  # invented by the model
+        return Action("invalid", f"<{kind}> stands inside of <information>")
     content = visible(content).strip()
     return Action(kind, content) if content or kind == "answer" else Action("invalid", "the query is empty")
 

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +81,42 @@ def estimate(model: str, dataset: Path, sampling: Sampling, cache: Path, out: Pa
         rate_row(row["id"], [known[run, key, i] for i in range(sampling.n)])
         for row, key in zip(problems, keys, strict=True)
     ]
+    with written_together(out.parent, [out.name]) as paths:
+        write_rows(paths[out.name], rates)
+    return rates
+
+
+def from_evaluation(file: Path, dataset: Path, out: Path) -> list[dict]:
+    """The same rows from an evaluation's result file: of an agent's conversations, which are not sampled here.
+
+    Args:
+        file: of `eval_posthoc.py --output`, with one result, of several samples a problem.
+
+    Raises:
+        ValueError: the file has none or several, of one sample a problem, or lacks problems of `dataset`.
+    """
+    from rft.evals.results import read_results
+
+    require_apart([out], [dataset, file])
+    problems, results = read_dataset(dataset), read_results([file])
+    if len(results) != 1 or results[0]["samples_per_problem"] < 2 or not results[0].get("temperature"):
+        found = ", ".join(
+            f"{r['model']} on {r['dataset']}, {r['samples_per_problem']} a problem, {r['mode']}" for r in results
+        )
+        raise ValueError(
+            f"{file}: found {len(results)} results ({found}), wanted one, with two samples a problem or more; evaluate "
+            "one model with --mode sampling_pass@8"
+        )
+    records = defaultdict(list)
+    for record in results[0]["records"]:
+        records[record["id"], record["label"]].append(record)
+    missing = [row["id"] for row in problems if (row["id"], row["label"]) not in records]
+    if missing:
+        raise ValueError(
+            f"{file}: found no sample of {len(missing)} problems of {dataset} with these labels, {missing[0]!r} first; "
+            "wanted an evaluation of it"
+        )
+    rates = [rate_row(row["id"], records[row["id"], row["label"]]) for row in problems]
     with written_together(out.parent, [out.name]) as paths:
         write_rows(paths[out.name], rates)
     return rates

@@ -27,8 +27,8 @@ def require_no_search(labels: Iterable[str]) -> None:
     if label := next(filter(is_search_label, labels), None):
         raise ValueError(
             f"found the label {shorten(label)} of a question to search for, wanted answers or tests: one response "
-            "without a retriever says nothing of an agent; evaluate it instead: .venv/bin/python eval/eval_posthoc.py "
-            "--help (--agent)"
+            "without a retriever says nothing of an agent; pass --evaluation FILE in place of --model and --cache, "
+            "what .venv/bin/python eval/eval_posthoc.py --agent search --mode sampling_pass@8 writes to --output FILE"
         )
 
 

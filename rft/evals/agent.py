@@ -58,15 +58,35 @@ def retriever_at(url: str) -> dict:
 
     async def asked() -> dict:
         async with Client(url, patience=PATIENCE) as client:
-            return await client.health()
+            return await held(client)
 
-    health = asyncio.run(asked())
+    return asyncio.run(asked())
+
+
+async def held(client: Client) -> dict:
+    """What the retriever of a client holds: its health without what changes. Raises RetrieverError as `opened`."""
+    health = await client.health()
     if not isinstance(health, dict) or health.get("status") != "ok" or not {*DECIDES} <= health.keys():
         raise RetrieverError(
-            f"{url}/health: found {str(health)[:200]}; wanted status ok and {', '.join(DECIDES)}: wait until it is up, "
-            f"or {REPAIR}"
+            f"{client.url}/health: found {str(health)[:200]}; wanted status ok and {', '.join(DECIDES)}: "
+            f"wait until it is up, or {REPAIR}"
         )
     return {name: value for name, value in health.items() if name not in ("status", "uptime")}
+
+
+def require_same(agent: Agent, found: dict) -> None:
+    """Raise RetrieverError where another retriever answers than before the engine started, which takes minutes.
+
+    Args:
+        agent: with the former.
+        found: what the latter holds.
+    """
+    before, now = ({name: side[name] for name in DECIDES} for side in (agent.retriever, found))
+    if before != now:
+        raise RetrieverError(
+            f"{agent.settings.retriever_url}: found a retriever of {now}, wanted that of the beginning, {before}; run "
+            "the same command again: each has its own samples"
+        )
 
 
 def require_corpus(model: "Model", corpus: str) -> None:

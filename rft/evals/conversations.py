@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rft.agents.conversation import Conversation, ConversationError, converse
 from rft.agents.executor import logs
-from rft.evals.agent import Agent
+from rft.evals.agent import Agent, held, require_same
 from rft.evals.sampling import Request, ordered, params_of, progress_of
 from rft.evals.stepping import SteppedEngine
 from rft.hooks.samples import turns_of_sample
@@ -76,6 +76,7 @@ async def _all(
 ) -> None:
     room = asyncio.Semaphore(at_once)
     async with Client(agent.settings.retriever_url) as client:
+        require_same(agent, await held(client))
 
         async def search(query: str) -> list[Passage]:
             return (await client.retrieve([query], agent.settings.topk))[0]

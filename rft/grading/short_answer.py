@@ -1,7 +1,9 @@
 """Grade short answers to questions of fact by exact match, and read the labels of such questions.
 
 The normal form is that of SQuAD's evaluation script (Rajpurkar et al. 2016, arXiv 1606.05250), which Search-R1
-(arXiv 2503.09516) and most retrieval work use: lower case, no ASCII punctuation, no articles, single spaces.
+(arXiv 2503.09516) and most retrieval work use, in its order: lower case, no ASCII punctuation, no articles, single
+spaces. Of Unicode nothing else is folded, neither accents nor wide digits, curly quotes or composed forms, so that
+results can be set beside published ones. What of a response is its answer, `rft.agents` decides.
 
 A label is a JSON string, `{"kind": "search", "answers": ["Paris", …]}`: lists of mixed types break Arrow's schemas.
 """
@@ -15,6 +17,7 @@ from functools import lru_cache
 KIND = "search"
 MAX_CHARS = 10_000  # a longer answer is not an answer
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -51,7 +54,7 @@ def answers_of(text: str) -> tuple[str, ...]:
     """The accepted answers that a label states.
 
     Raises:
-        ValueError: it is no such label, or has no answer of which anything is left in normal form.
+        ValueError: it is no such label, or one of its answers could never be given.
     """
     try:
         fields = json.loads(text)
@@ -62,9 +65,10 @@ def answers_of(text: str) -> tuple[str, ...]:
     answers = fields["answers"]
     if not isinstance(answers, list) or not answers or not all(isinstance(each, str) for each in answers):
         raise ValueError(f"found {_shown(answers)} as answers of a label, wanted a list of one or more texts")
-    if empty := [each for each in answers if not normalized(each)]:
+    if hopeless := [each for each in answers if not is_exact(each, [each]) or _SURROGATE.search(each)]:
         raise ValueError(
-            f"found {_shown(empty[0])} as an answer of a label, wanted one of more than articles and punctuation"
+            f"found {_shown(hopeless[0])} as an answer of a label, wanted one of more than articles and punctuation, "
+            f"of {MAX_CHARS} characters at most, without lone surrogates: nothing else can be right"
         )
     return tuple(answers)
 

@@ -32,7 +32,8 @@ def fields_of(line: bytes) -> tuple[str | None, str, str]:
         contents = row["contents"]
         if not isinstance(contents, str):
             raise ValueError(f"field 'contents' is {shorten(contents)}, wanted a title, a line end and a text")
-        title, _, text = contents.partition("\n")
+        title, end, text = contents.partition("\n")
+        title, text = (title, text) if end else ("", title)
         title = title[1:-1] if len(title) > 1 and title[0] == title[-1] == '"' else title
     elif "text" in row:
         title, text = row.get("title") or "", row["text"]

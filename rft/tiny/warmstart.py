@@ -67,9 +67,12 @@ def warm_started(data: Path, seed: int, cache: Path, task: str = "sums") -> Path
 
 def _make(problems: list[dict], seed: int, cache: Path, place: Path, task: str) -> None:
     # Only a miss pays for importing torch and transformers.
+    import torch
+
     from rft.tiny.checkpoint import save_checkpoint
     from rft.tiny.supervised import train
 
+    torch.set_num_threads(1)  # threads of so small a model wait for one another: ten times as long on busy cores
     with tempfile.TemporaryDirectory(dir=cache, prefix="partial-") as partial:
         staged = Path(partial) / "checkpoint"
         save_checkpoint(train(problems, seed, task=task), staged, TASKS[task].TEXTS)

@@ -45,8 +45,12 @@ class Truth:
 
     def farthest(self) -> float:
         """The largest mean error of log-probabilities, nats, of another bf16 computation with roundings of its own."""
-        error = self.log_prob_error
-        return (2 * error.mean() + 6 * error.std() / len(error) ** 0.5).item()
+        return farthest(self.log_prob_error)
+
+
+def farthest(error: torch.Tensor) -> float:
+    """The same of one bf16 computation's errors, shape (tokens,)."""
+    return (2 * error.mean() + 6 * error.std() / len(error) ** 0.5).item()
 
 
 def load(adapter: Path, dtype: torch.dtype) -> PeftModel:

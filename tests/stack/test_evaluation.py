@@ -1,6 +1,5 @@
 """Evaluation on a real engine: sampling, resuming, serving adapters, the probe, the merge, the commands."""
 
-import asyncio
 import json
 import runpy
 import sys
@@ -10,6 +9,7 @@ import pytest
 import torch
 from passages_server import retriever
 from peft import LoraConfig, get_peft_model
+from turn_by_turn import by_hand
 
 from rft.agents import tags
 from rft.agents.actions import Action
@@ -23,9 +23,7 @@ from rft.evals.run import evaluate
 from rft.evals.server import Server
 from rft.evals.settings import Settings
 from rft.grading.short_answer import label_of
-from rft.hooks.rollout_seeds import of_turn
 from rft.overlay import tree_ids
-from rft.retriever.client import Client
 from rft.tiny.checkpoint import load_dequantized
 
 pytestmark = pytest.mark.stack
@@ -235,29 +233,6 @@ def test_conversations_are_those_of_a_loop_by_hand_however_many_run_at_once(chec
                 assert one["searches"] == 2 and len(one["turns"]) == 5
     finally:
         server.close()
-
-
-def by_hand(llm, request: sampling.Request, params: dict, settings: AgentSettings) -> str:
-    """What follows the prompt, turn by turn from vLLM's own `generate`: no loop of ours."""
-    tokenizer, tokens = llm.get_tokenizer(), list(request.tokens)
-    for turn in range(3):
-        given = sampling.params_of(request, params)
-        asked = of_turn(given, given.seed, turn)
-        asked.max_tokens, asked.stop, asked.include_stop_str_in_output = 12, ["</search>", "</answer>"], True
-        (output,) = llm.generate([{"prompt_token_ids": tokens}], asked, use_tqdm=False)
-        sampled = list(output.outputs[0].token_ids)
-        tokens += sampled
-        if turn < 2:
-            text = tokenizer.decode(sampled, skip_special_tokens=False)
-            found = asyncio.run(retrieved(settings.retriever_url, tags.parse(text).text))
-            note = tags.LAST_TURN if turn == 1 else None
-            tokens += tags.observation(found, note=note, after=text, limit=200, tokenizer=tokenizer).tokens
-    return tokenizer.decode(tokens[len(request.tokens) :], skip_special_tokens=False)
-
-
-async def retrieved(url: str, query: str):
-    async with Client(url) as client:
-        return (await client.retrieve([query], 2))[0]
 
 
 def test_an_agent_is_evaluated_with_adapters_and_kept(checkpoint, adapters, dataset, searched, tmp_path, monkeypatch):

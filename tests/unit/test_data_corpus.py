@@ -18,6 +18,7 @@ from rft.data.search.questions import Question, question_row
 from rft.data.search.recall import Recall
 from rft.grading.short_answer import normalized
 from rft.record.digest import file_sha256
+from rft.retriever.corpus import document_of, fields_of
 
 ROWS = [
     {"id": "0", "contents": '"Brun"\nBrun is the capital of Orrin. Its harbour was opened in 1901.'},
@@ -102,6 +103,15 @@ FAULTS = {
     "no id": ({"contents": "x\ny"}, "found an id in some rows only, wanted it in all or none"),
     "an id twice": ({"id": "1", "contents": "x\ny"}, "found id '1', which passage 2 has too; make ids unique"),
 }
+
+
+def test_what_is_checked_is_what_the_retriever_serves(tmp_path):
+    lines = [
+        json.dumps(row).encode() for row in (*ROWS, {"id": 7, "contents": "one line"}, {"title": "T", "text": "x"})
+    ]
+    for line in lines:
+        served = document_of(line, "0")
+        assert fields_of(line)[1:] == (served["title"], served["text"])
 
 
 @pytest.mark.parametrize(("row", "words"), FAULTS.values(), ids=FAULTS)

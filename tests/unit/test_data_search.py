@@ -17,7 +17,7 @@ from published_sets import write
 from rft.data import __main__ as command
 from rft.data.check import check_file
 from rft.data.curriculum import Part, make_curriculum, same_label
-from rft.data.pass_rates import Sampling, estimate
+from rft.data.pass_rates import Sampling, estimate, from_evaluation
 from rft.data.row_files import read_rows
 from rft.data.search import copies, make, own, sets
 from rft.data.search.prompts import PROTOCOLS, instruction_of
@@ -377,6 +377,56 @@ def test_tools_that_cannot_judge_a_search_refuse_it(made, tmp_path, run):
         estimate(str(tmp_path), train, sampling, tmp_path / "cache.jsonl", tmp_path / "rates.jsonl")
     status, _, error = run("check", train, "--reward", ROOT / "rewards" / "reward_func_em.py")
     assert status == 2 and "whose reward is the agent's; leave --reward out" in error
+
+
+def evaluated(tmp_path: Path, problems: dict[str, dict], samples: int = 4, **changes: object) -> Path:
+    """A result file: of the sorted problems the first is never right, the next once, and so on."""
+    records = [
+        {"id": name, "index": i, "label": row["label"], "response": "x", "answer": "x", "correct": i < place,
+         "correct_lenient": i < place, "has_boxed": False, "label_valid": True, "truncated": i == 0, "tokens": 3}
+        for place, (name, row) in enumerate(sorted(problems.items())) for i in range(samples)
+    ]  # fmt: skip
+    mode = f"sampling_pass@{samples}"
+    numbers = {"n": len(problems), "interval95": [0, 1], "samples_per_problem": samples, "metrics": {}, mode: 0.5}
+    result = {"model": "m", "kind": "base", "dataset": "d", "mode": mode, "temperature": 0.6, "truncated": 0.0}
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps([result | numbers | {"mean_tokens": 3, "ungradable": 0, "records": records} | changes]))
+    return file
+
+
+def test_pass_rates_of_an_agent_are_those_of_its_evaluation(made, tmp_path):
+    train, out = made / "search_train.jsonl", tmp_path / "rates.jsonl"
+    file = evaluated(tmp_path, rows_of(train))
+    words = (sys.executable, "data/estimate_pass_rates.py", "--dataset", train, "--out", out)
+    done = subprocess.run([*words, "--evaluation", file], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "3 problems, mean pass@1 0.250" in done.stdout, done.stderr
+    rates = rows_of(out)
+    assert {name: row["pass_rate"] for name, row in rates.items()} == {
+        "hotpotqa/train_0": 0.0, "hotpotqa/train_1": 0.25, "nq/train_1": 0.5
+    }  # fmt: skip
+    assert rates["nq/train_1"] == {"id": "nq/train_1", "pass_rate": 0.5, "n": 4, "correct": 2, "truncated": 1}
+    make_curriculum([Part(train, 1.0)], out, (0.1, 0.9), "hard-first", None, 0, tmp_path / "c.jsonl")
+    assert list(rows_of(tmp_path / "c.jsonl")) == ["hotpotqa/train_1", "nq/train_1"]
+    done = subprocess.run([*words, "--model", "x"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "found --model, wanted --model DIR and --cache FILE, or" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"samples_per_problem": 1}, "wanted one, with two samples a problem or more"),
+        ({"temperature": 0.0}, "wanted one, with two samples a problem or more"),
+        ({"records": []}, "wanted records with"),
+    ],
+)
+def test_an_evaluation_that_gives_no_rates(made, tmp_path, change, words):
+    train = made / "search_train.jsonl"
+    with pytest.raises(ValueError, match=words):
+        from_evaluation(evaluated(tmp_path, rows_of(train), **change), train, tmp_path / "rates.jsonl")
+    file = evaluated(tmp_path, rows_of(made / "nq.jsonl"))
+    with pytest.raises(ValueError, match=r"found no sample of 3 problems of .* with these labels, 'nq/train_1' first"):
+        from_evaluation(file, train, tmp_path / "rates.jsonl")
+    assert not (tmp_path / "rates.jsonl").exists()
 
 
 def test_copies_in_two_parts_of_a_curriculum_agree_where_an_answer_does(made, tmp_path):

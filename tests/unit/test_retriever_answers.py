@@ -172,3 +172,11 @@ def test_what_the_policy_writes_arrives_as_it_is():
     (sent,) = asyncio.run(ask())
     arrived = json.loads(sent)["queries"]
     assert len(arrived) == len(queries) and all(q.startswith(a) for a, q in zip(arrived, queries, strict=True))
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:y", "http://x:1:", "http://x:0", "http://[::1"]
+)
+def test_an_address_that_is_none_is_refused_at_once(url):
+    with pytest.raises(ValueError, match=r"as the retriever's address; wanted http.* set RETRIEVER_URL"):
+        Client(url)
