@@ -19,6 +19,7 @@ from rft.data.search.recall import Recall
 from rft.grading.short_answer import normalized
 from rft.record.digest import file_sha256
 from rft.retriever.corpus import document_of, fields_of
+from rft.retriever.places import open_corpus
 
 ROWS = [
     {"id": "0", "contents": '"Brun"\nBrun is the capital of Orrin. Its harbour was opened in 1901.'},
@@ -50,7 +51,9 @@ def test_a_sound_corpus_is_counted_and_hashed(tmp_path, run):
     status, printed, error = run(path)
     assert status == 0 and error == ""
     assert f"{path}: 3 passages, 58 characters on average, 62 the longest" in printed
-    assert f"sha256 {file_sha256(path)}" in printed and "0 without title, 0 with the title and text" in printed
+    served = open_corpus(path, tmp_path / "index", lambda *_: None)
+    assert f"sha256 {served.sha256}" in printed and len(served) == 3
+    assert "0 without title, 0 with the title and text" in printed
 
 
 @pytest.mark.parametrize("form", ["jsonl", "gz", "title and text", "without ids", "numbers as ids"])

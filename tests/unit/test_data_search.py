@@ -25,6 +25,7 @@ from rft.data.search.questions import Question, question_of, question_row
 from rft.grading.short_answer import answers_of, is_exact, is_search_label
 from rft.problems import problem_text
 from rft.runs.preflight import decontamination
+from rft.tiny.tokenizer import build_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {f"{name}.jsonl" for name in COUNTS} | {"search_manifest.json", "search_train.jsonl.manifest.json"}
@@ -78,6 +79,15 @@ def test_each_set_is_a_file_of_rows_with_instruction_question_and_answers(made):
     assert is_search_label(row["label"]) and answers_of(row["label"]) == ("puffin", "The Puffin")
     assert (row["datasource"], problem_text(row)) == ("triviaqa", "Which bird nests on the cliffs of Sarn?")
     assert list(rows_of(made / "search_train.jsonl")) == ["nq/train_1", "hotpotqa/train_0", "hotpotqa/train_1"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_chat_template_makes_the_instruction_the_developers(protocol):
+    row = question_row(Question("nq/0", "Which tree?", ("Alder",), "nq"), instruction_of(protocol))
+    prompt = build_tokenizer().apply_chat_template(row["input"], tokenize=False, add_generation_prompt=True)
+    told = f"<|start|>developer<|message|># Instructions\n\n{instruction_of(protocol)}<|end|>"
+    assert prompt.endswith(f"{told}<|start|>user<|message|>Which tree?<|end|><|start|>assistant")
+    assert "Alder" not in prompt
 
 
 def test_training_asks_nothing_that_is_evaluated(made):
