@@ -14,7 +14,6 @@ from launching import ROOT, launch, soon
 
 from rft.runs.memory import marked_processes
 
-
 KINDS = pytest.mark.parametrize("kind", [CODE, RETRIEVER], ids=lambda kind: kind.name)
 TINY = ROOT / "launch/train_grpo_tiny_code.sh"
 SEARCH = ROOT / "launch/train_grpo_tiny_search.sh"
