@@ -17,10 +17,12 @@
 
 RETRIEVER_PID=""                    # of the one that this launch has started
 RETRIEVER_PORT=${RETRIEVER_PORT:-}
+RETRIEVER_CHOSEN=0 # 1 once use_retriever has been called
 check_service RETRIEVER retriever
 
 # use_retriever: for a task that searches; its GPUs are taken off here, before use_cluster chooses by what is left.
 use_retriever() {
+    RETRIEVER_CHOSEN=1
     use_service RETRIEVER retriever "a server that finds passages"
     RETRIEVER_INDEX=${RETRIEVER_INDEX:-bm25}
     [[ $RETRIEVER_INDEX == bm25 || $RETRIEVER_INDEX == dense ]] || die "no such index" \
@@ -32,6 +34,11 @@ use_retriever() {
     CORPUS=$(absolute "$CORPUS")
     [[ -z ${ENCODER:-} || $ENCODER == wordllama ]] || ENCODER=$(absolute "$ENCODER")
     take_gpus
+}
+
+# complete_retriever: START_RETRIEVER=1 with a launcher whose task does not say so.
+complete_retriever() {
+    ((RETRIEVER_CHOSEN || !${START_RETRIEVER:-0})) || use_retriever
 }
 
 # take_gpus: RETRIEVER_GPUS out of what the training sees.
@@ -58,6 +65,7 @@ take_gpus() {
 # by a second call once the corpus is there.
 start_retriever() {
     local command
+    complete_retriever
     if [[ $DRY_RUN == 1 && ${START_RETRIEVER:-0} == 1 ]]; then
         mapfile -d '' -t command < <(retriever_command)
         print_command "${command[@]}"
@@ -73,6 +81,7 @@ start_retriever() {
 # require_corpus: what the retriever of this run reads.
 require_corpus() {
     local bin=.venv/bin
+    complete_retriever
     [[ -x $PYTHON ]] || bin="make setup && $bin"
     ((${START_RETRIEVER:-0})) || return 0
     [[ -f $CORPUS ]] || die "no corpus" "no file $CORPUS" "passages as JSON lines (docs/retriever.md)" \

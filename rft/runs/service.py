@@ -115,6 +115,8 @@ def wait(
             fault = server.service.error(f"it is not ready: {doing}")
         except server.service.error as error:
             fault = error
+            if pid is None:  # somebody else's, which may be long in coming
+                tell("no answer yet")
         if pid is not None and not stat(pid)[0]:
             raise server.service.error(f"its process {pid} has ended") from fault
         if time.monotonic() + PERIOD_SECONDS > deadline:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import toy_checkout
+from held_servers import Kind, corpus_of
 from launching import body
 
 
@@ -31,3 +32,17 @@ def start(tmp_path):
     for process in started:
         process.terminate()
         process.wait(timeout=300)
+
+
+@pytest.fixture
+def hold(start, tmp_path):
+    """A function that starts a launcher which holds a server of this kind."""
+    corpus = corpus_of(tmp_path, "mark0 of nothing", "mark1 of all")
+
+    def started(kind: Kind, **environment: str) -> subprocess.Popen:
+        call = kind.name.lower()
+        text = f'begin_run; start_{call}; wait_for_{call}; echo "${kind.name}_URL ${kind.name}_PID"; run sleep 300'
+        environment = {f"START_{kind.name}": "1", "CORPUS": corpus} | environment
+        return start(kind.prepare + text, tmp_path / "run", **environment)
+
+    return started

@@ -8,8 +8,8 @@ import subprocess
 import time
 
 import pytest
+from held_servers import RETRIEVER, answering, corpus_of
 from launching import ROOT, body
-from test_launched_servers import RETRIEVER, answering, corpus_of, hold  # noqa: F401  # a fixture
 
 from rft.retriever.client import Client
 
@@ -22,7 +22,7 @@ def sourced(tmp_path, text: str, **environment: str) -> subprocess.CompletedProc
     return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
 
-def test_a_launch_says_what_its_retriever_does_until_it_answers(hold):  # noqa: F811
+def test_a_launch_says_what_its_retriever_does_until_it_answers(hold):
     launcher = hold(RETRIEVER)
     said = [launcher.stdout.readline() for _ in range(2)]
     assert said[1].startswith("retriever: ") and " of " in said[1], said
@@ -101,7 +101,7 @@ def test_gpus_that_are_not_to_be_had_are_refused(tmp_path, environment, found):
     assert done.returncode == 1 and f"  found:  {found}\n" in done.stderr and "  repair: " in done.stderr
 
 
-def test_a_resumed_run_is_refused_another_corpus_and_takes_the_same(hold, tmp_path):  # noqa: F811
+def test_a_resumed_run_is_refused_another_corpus_and_takes_the_same(hold, tmp_path):
     url, _ = answering(hold(RETRIEVER), RETRIEVER)
     run = tmp_path / "former"
     run.mkdir()
@@ -127,7 +127,7 @@ def test_a_resumed_run_is_refused_another_corpus_and_takes_the_same(hold, tmp_pa
     assert subprocess.run(command, cwd=ROOT, env=allowed, capture_output=True, timeout=120).returncode == 0
 
 
-def test_slow_answers_take_their_time_and_are_never_empty(hold):  # noqa: F811
+def test_slow_answers_take_their_time_and_are_never_empty(hold):
     """The server is stopped for three seconds while it is asked."""
     url, pid = answering(hold(RETRIEVER), RETRIEVER)
 
@@ -146,3 +146,17 @@ def test_slow_answers_take_their_time_and_are_never_empty(hold):  # noqa: F811
 
     ((passage,),), seconds = asyncio.run(asked())
     assert passage.id == "1" and passage.text == "mark1 of all" and seconds >= 3
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, "error: the retriever has no corpus"),
+        ({"CORPUS": "corpus.jsonl"}, " -m rft.retriever --corpus "),
+    ],
+)
+def test_any_launcher_can_have_a_retriever(tmp_path, environment, said):
+    corpus_of(tmp_path, "a")
+    text = 'begin_service() { echo "command: ${*: -10}"; }; start_retriever'
+    done = sourced(tmp_path, text, START_RETRIEVER="1", **environment)
+    assert said in done.stdout + done.stderr

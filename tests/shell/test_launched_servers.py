@@ -7,81 +7,17 @@ import socket
 import subprocess
 import urllib.request
 from contextlib import closing
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from held_servers import CODE, RETRIEVER, Kind, answering
 from launching import ROOT, launch, soon
 
 from rft.runs.memory import marked_processes
 
-
-class Kind(NamedTuple):
-    """A server as launch/service.sh names it."""
-
-    name: str
-    what: str
-    says: str  # in the line that says that it answers
-    path: str
-    asked: dict
-    found: list  # of `asked`
-    prepare: str = ""  # what its launcher does first
-
-
-CODE = Kind(
-    "CODE_SERVER",
-    "code server",
-    ", isolation ",
-    "/test_program",
-    {"program": "def f(x):\n    return x", "tests": ["assert f(1) == 1", "assert f(2) == 1"], "max_execution_time": 5},
-    [1, 0],
-)
-RETRIEVER = Kind(
-    "RETRIEVER",
-    "retriever",
-    ", 2 passages of corpus.jsonl (sha256 ",
-    "/retrieve",
-    {"queries": ["mark1"], "topk": 1},
-    ["1"],
-    "use_retriever; ",
-)
 KINDS = pytest.mark.parametrize("kind", [CODE, RETRIEVER], ids=lambda kind: kind.name)
 TINY = ROOT / "launch/train_grpo_tiny_code.sh"
 SEARCH = ROOT / "launch/train_grpo_tiny_search.sh"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def corpus_of(place: Path, *texts: str) -> str:
-    """The path of a corpus with a passage a text."""
-    file = place / "corpus.jsonl"
-    rows = [{"id": str(number), "contents": f'"title"\n{text}'} for number, text in enumerate(texts)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(file)
-
-
-@pytest.fixture
-def hold(start, tmp_path):
-    """A function that starts a launcher which holds a server of this kind."""
-    corpus = corpus_of(tmp_path, "mark0 of nothing", "mark1 of all")
-
-    def started(kind: Kind, **environment: str) -> subprocess.Popen:
-        call = kind.name.lower()
-        text = f'begin_run; start_{call}; wait_for_{call}; echo "${kind.name}_URL ${kind.name}_PID"; run sleep 300'
-        environment = {f"START_{kind.name}": "1", "CORPUS": corpus} | environment
-        return start(kind.prepare + text, tmp_path / "run", **environment)
-
-    return started
-
-
-def answering(launcher: subprocess.Popen, kind: Kind) -> tuple[str, int]:
-    """(URL, process id) of the server that a launcher of `hold` prints."""
-    said = launcher.stdout.readline()
-    assert said.startswith("run directory: "), said + launcher.stdout.read()
-    while not (said := launcher.stdout.readline()).startswith(f"{kind.what}: http"):
-        assert said.startswith(f"{kind.what}: "), said + launcher.stdout.read()  # its progress
-    assert kind.says in said
-    url, pid = launcher.stdout.readline().split()
-    return url, int(pid)
 
 
 def ask(url: str, kind: Kind) -> list:

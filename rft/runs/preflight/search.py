@@ -43,7 +43,7 @@ def check_search(args: Namespace, also_evaluated: str = "") -> list[Line]:
     if wrong := found[OTHER] + found[BROKEN]:
         measured = f"{wrong} of {found.total()} labels are none of a search task, which {SEARCH_AGENT} grades"
         faults.append(Line("search labels", NO_GO, measured, repair))
-    result = lines("search labels", faults, f"{found[SEARCH]} labels with accepted answers")
+    result = lines("search labels", faults, f"{found[SEARCH]} labels with accepted answers") if found.total() else []
     try:
         settings = Settings.from_environment()
     except ValueError as error:
