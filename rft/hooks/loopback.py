@@ -50,12 +50,17 @@ def _meet(url: str, timeout: timedelta = constants.default_pg_timeout, **_) -> I
 
 
 def store(host: str, port: int, rank: int, world_size: int, timeout: timedelta) -> TCPStore:
-    """A TCPStore whose server, that of rank 0, listens at `host` alone."""
+    """A TCPStore whose server, that of rank 0, listens at `host` alone.
+
+    A group of one rank, whom nobody has to find, takes a port that is free now: vLLM looks for `port` seconds before it
+    comes here, and another run on the same machine may have it by then.
+    """
     server = {}
     if rank == 0:
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
+            listener.bind((host, port if world_size > 1 else 0))
             listener.listen(socket.SOMAXCONN)
+            port = listener.getsockname()[1]
             server = {"master_listen_fd": listener.detach()}  # the store closes it
     return TCPStore(host, port, world_size, is_master=rank == 0, timeout=timeout, **server)

@@ -1,6 +1,8 @@
 """Where the meeting points of process groups listen."""
 
 import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -45,8 +47,9 @@ def test_a_store_listens_at_its_address_alone():
         return [place for place, _ in listeners_of([os.getpid()]) if place.endswith(f":{port}")]
 
     port, stock = free_port(), free_port()
-    server = loopback.store("127.0.0.1", port, 0, 1, SECONDS)
-    client = loopback.store("127.0.0.1", port, 1, 1, SECONDS)
+    with ThreadPoolExecutor() as pool:  # the first waits for the second
+        ranks = [pool.submit(loopback.store, "127.0.0.1", port, rank, 2, SECONDS) for rank in range(2)]
+        server, client = (rank.result() for rank in ranks)
     server.set("key", "value")
     assert client.get("key") == b"value"
     assert places(port) == [f"127.0.0.1:{port}"]
@@ -54,6 +57,19 @@ def test_a_store_listens_at_its_address_alone():
     (place,) = places(stock)
     assert is_beyond(place)
     del everywhere
+
+
+def test_a_single_rank_does_not_need_the_port_that_was_chosen_for_it():
+    """vLLM chooses it seconds before it listens; a second run on the machine had taken it in between."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        store = loopback.store("127.0.0.1", port, 0, 1, SECONDS)
+        store.set("key", "value")
+        assert store.get("key") == b"value" and store.port != port
+        with pytest.raises(OSError, match="already in use"):
+            loopback.store("127.0.0.1", port, 0, 2, SECONDS)
 
 
 def test_entries_of_proc_net_are_read():
