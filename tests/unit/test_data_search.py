@@ -456,8 +456,8 @@ def test_copies_in_two_parts_of_a_curriculum_agree_where_an_answer_does(made, tm
 def test_the_page_can_be_followed(tmp_path):
     page = (ROOT / "docs" / "own_task.md").read_text().partition("## 8. Questions")[2]
     commands = re.search(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1]
-    commands = commands.replace(".venv/bin/python data/", f"{sys.executable} {ROOT}/data/")
-    commands = commands.replace(".venv/bin/python", sys.executable)
+    commands = re.sub(r"^\.venv/bin/python ", f"{sys.executable} ", commands, flags=re.MULTILINE)
+    commands = commands.replace(" data/prepare", f" {ROOT}/data/prepare")
     run = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
     done = subprocess.run(["bash", "-euc", commands], check=False, **run)
     assert done.returncode == 0, done.stderr
