@@ -35,7 +35,7 @@ def said(response: dict, args: Namespace) -> bool:
     Raises:
         ValueError: the sample does not say it, and those that were cut shall be masked.
     """
-    if args.mask_truncated and "truncated" not in response:
+    if "truncated" not in response and args.mask_truncated:
         raise ValueError(
             f"--mask_truncated: a sample of --agent_func_path {args.agent_func_path} does not say whether it was cut\n"
             f"  found:  {', '.join(sorted(response))}\n  wanted: truncated, True or False, beside them\n"

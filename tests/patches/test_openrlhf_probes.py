@@ -257,7 +257,8 @@ def test_extra_logs_keep_numbers_only():
     from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
 
     logs = {"good": torch.tensor([0.5]), "flag": True, "text": "boxed", "nothing": None, "bad": float("nan")}
-    experience = SamplesGenerator._process_response_into_experience(None, response(logs))
+    maker = types.SimpleNamespace(args=None)
+    experience = SamplesGenerator._process_response_into_experience(maker, response(logs))
     assert experience.info["good"].tolist() == [0.5]
     assert experience.info["flag"].tolist() == [1.0]
     assert "text" not in experience.info
