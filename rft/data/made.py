@@ -2,17 +2,98 @@
 
 import fcntl
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rft import __version__
 from rft.data import hub
+from rft.data.row_files import require_apart
 from rft.data.sets import Input
 from rft.record.digest import file_sha256
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+STAGE = ".making"
+
+
+def make(
+    out: Path,
+    name: str,
+    settings: dict,
+    given: list[Input] | None,
+    fetch: Callable[[], list[Input]],
+    build: Callable[[Path, list[Input]], dict],
+    force: bool,
+    outdated: Callable[[dict], list[str]] = lambda manifest: [],
+) -> tuple[dict, bool]:
+    """The problem files of a task in `out`, all or none.
+
+    Args:
+        name: of the manifest, which `build` writes too.
+        settings: what decides the files, beside their sources.
+        given: the published files; None to have them from `fetch`.
+        build: writes every file below a folder, and returns the manifest (`manifest_of`).
+        force: replace files in `out` that differ from what is made.
+        outdated: files in `out` that are in the way of a manifest's.
+
+    Returns:
+        The manifest, and whether it was there already, with every file as it says: then nothing has been read or made.
+
+    Raises:
+        ValueError: bad input, or `out` has files that differ. No problem file in `out` has changed then.
+        OSError: the disk is full, or a place cannot be written.
+    """
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"found a file at {out}, wanted a folder to write to; pass another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    with alone(out):
+        former = read_manifest(out / name)
+        if former and not force:
+            require_same(out / name, former, settings)
+        if former and complete(out, former, settings, given):
+            return former, True
+        stage = out / STAGE
+        shutil.rmtree(stage, ignore_errors=True)  # of a killed command
+        try:
+            inputs = given or fetch()
+            manifest = build(stage, inputs)
+            require_apart([out / each for each in manifest["files"]], [each.path for each in inputs])
+            in_the_way = outdated(manifest)
+            require_replaceable(out, manifest, in_the_way, force)
+            place(stage, out, name, manifest, in_the_way)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    return manifest, False
+
+
+def manifest_of(path: Path, settings: dict, inputs: list[Input], entries: dict[str, dict], **more: object) -> dict:
+    """Write the manifest of files made of `inputs` with `settings`; `entries` by file, `more` is the task's own."""
+    made_by = {"settings": settings, "versions": {"rft": __version__}, "sources": sources_of(inputs)}
+    manifest = made_by | more | {"files": entries}
+    path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    return manifest
+
+
+def write_decontamination(
+    path: Path, train: str, entries: dict[str, dict], evaluated: list[str], settings: dict, rejected: list[dict]
+) -> dict:
+    """What preflight asks of a training file: the evaluation files that it has no copy of, and what was rejected.
+
+    Args:
+        train: name of the training file; `entries` has its entry and those of `evaluated`, with `sha256` and `rows`.
+
+    Returns:
+        The entry of this file itself.
+    """
+    sets = [{"name": each, "sha256": entries[each]["sha256"], "problems": entries[each]["rows"]} for each in evaluated]
+    decontamination = {"settings": settings, "eval_sets": sets, "rejected": rejected}
+    document = {"files": {train: entries[train]}, "decontamination": decontamination}
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return {"sha256": file_sha256(path)}
 
 
 @contextmanager

@@ -1,33 +1,19 @@
 """All problem files of the math task by one command: fetch or find, build, check, publish together."""
 
 import argparse
-import json
-import shutil
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from rft import __version__
-from rft.data import hub, prepare, probes
+from rft.data import hub, made, prepare, probes
 from rft.data.check import check_file, shared_faults
 from rft.data.local import match
-from rft.data.made import (
-    alone,
-    complete,
-    origin,
-    place,
-    read_manifest,
-    require_replaceable,
-    require_same,
-    show,
-    sources_of,
-)
 from rft.data.prepare import Sizes
-from rft.data.row_files import outdated_files, read_rows, require_apart, write_rows, written_together
+from rft.data.row_files import outdated_files, read_rows, write_rows, written_together
 from rft.data.sets import TRAINING, Input, evaluation_rows
 from rft.record.digest import file_sha256
 
 MANIFEST = "data_manifest.json"
-STAGE = ".making"
 TRAINED = "trained.jsonl"
 # Pairs of these files share no problem. The ID probe is a part of the pool, outside of what is trained on.
 APART = (
@@ -37,47 +23,24 @@ APART = (
 
 
 def make(out: Path, given: list[Input] | None, sizes: Sizes, trained: int, seed: int, force: bool) -> tuple[dict, bool]:
-    """Every problem file of the math task in `out`, all or none: evaluation sets, training sets, probes, manifests.
+    """Every problem file of the math task in `out`: evaluation sets, training sets, probes, manifests (`made.make`).
 
     Args:
         given: files of the published sets; None to fetch them from the hub (`rft.data.hub`).
         trained: prompts at the head of the RL pool that a run will train on; the in-distribution probe has none.
-        force: replace files in `out` that differ from what is made.
-
-    Returns:
-        The manifest, and whether it was there already, with every file as it says: then nothing has been read or made.
-
-    Raises:
-        ValueError: bad input, or `out` has files that differ. No problem file in `out` has changed then.
-        OSError: the disk is full, or a place cannot be written.
     """
     prepare.require_sizes(sizes)
     if trained < 1:
         raise ValueError(f"found --trained {trained}, wanted at least 1; pass the prompts that a run takes")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"found a file at {out}, wanted a folder to write to; pass another --out")
-    out.mkdir(parents=True, exist_ok=True)
     settings = {**sizes._asdict(), "trained": trained, "seed": seed, "from": "files" if given else "hub"}
-    with alone(out):
-        former = read_manifest(out / MANIFEST)
-        if former and not force:
-            require_same(out / MANIFEST, former, settings)
-        if former and complete(out, former, settings, given):
-            return former, True
-        stage = out / STAGE
-        shutil.rmtree(stage, ignore_errors=True)  # of a killed command
-        try:
-            inputs = given or hub.fetch(out)
-            manifest = build(stage, inputs, settings, sizes)
-            require_apart([out / name for name in manifest["files"]], [each.path for each in inputs])
-            training = [name for name in manifest["files"] if prepare.OWN.fullmatch(name)]
-            outdated = outdated_files(out, prepare.MANIFEST, prepare.OWN, training)
-            outdated += outdated_files(out, probes.MANIFEST, probes.EXTERNAL, manifest["files"])
-            require_replaceable(out, manifest, outdated, force)
-            place(stage, out, MANIFEST, manifest, outdated)
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-    return manifest, False
+
+    def outdated(manifest: dict) -> list[str]:
+        training = [name for name in manifest["files"] if prepare.OWN.fullmatch(name)]
+        found = outdated_files(out, prepare.MANIFEST, prepare.OWN, training)
+        return found + outdated_files(out, probes.MANIFEST, probes.EXTERNAL, manifest["files"])
+
+    parts = (partial(hub.fetch, out), partial(build, settings=settings, sizes=sizes))
+    return made.make(out, MANIFEST, settings, given, *parts, force, outdated)
 
 
 def build(stage: Path, inputs: list[Input], settings: dict, sizes: Sizes) -> dict:
@@ -90,38 +53,33 @@ def build(stage: Path, inputs: list[Input], settings: dict, sizes: Sizes) -> dic
         for kind in kinds:
             rows, dropped = evaluation_rows(kind, published[kind])
             entry = write_rows(paths[f"{kind}.jsonl"], rows)
-            entries[f"sources/{kind}.jsonl"] = entry | {"dropped": dropped} | origin(published[kind])
+            entries[f"sources/{kind}.jsonl"] = entry | {"dropped": dropped} | made.origin(published[kind])
     sources = [stage / "sources" / f"{kind}.jsonl" for kind in kinds]
-    made = probes.make_probe_sets(sources, None, [], seed, stage)
-    if probes.AIME not in made["files"]:
+    probed = probes.make_probe_sets(sources, None, [], seed, stage)
+    if probes.AIME not in probed["files"]:
         raise ValueError(
             f"found no AIME of {probes.HELD_OUT_YEAR} or later, wanted one to evaluate on; add it to --from"
         )
     from_kinds = {"source": ", ".join(f"{kind}.jsonl" for kind in kinds), "revision": ""}
-    for name, entry in made["files"].items():
-        entries[name] = entry | {"dropped": made["dropped"] if name == probes.OOD[-1] else {}} | from_kinds
+    for name, entry in probed["files"].items():
+        entries[name] = entry | {"dropped": probed["dropped"] if name == probes.OOD[-1] else {}} | from_kinds
     evaluations = [stage / probes.AIME, stage / probes.OOD[-1]]
     training = prepare.prepare([each.path for each in published[TRAINING]], None, evaluations, sizes, seed, stage)
     stages = {s["stage"]: sum(s["dropped"].values()) for s in training["stages"] if s["dropped"]}
     for name, entry in training["files"].items():
-        entries[name] = entry | {"dropped": stages if name == "sft_rl_pool.jsonl" else {}} | origin(published[TRAINING])
+        entries[name] = (
+            entry | {"dropped": stages if name == "sft_rl_pool.jsonl" else {}} | made.origin(published[TRAINING])
+        )
     pool = stage / "sft_rl_pool.jsonl"
     of_pool = {"dropped": {}, "source": pool.name, "revision": ""}
     head = (row for _, row in islice(read_rows(pool), settings["trained"]))
     entries[TRAINED] = write_rows(stage / TRAINED, head) | of_pool
-    made = probes.make_probe_sets([], pool, [stage / TRAINED], seed, stage)
-    entries |= {name: entry | of_pool for name, entry in made["files"].items()}
+    probed = probes.make_probe_sets([], pool, [stage / TRAINED], seed, stage)
+    entries |= {name: entry | of_pool for name, entry in probed["files"].items()}
     require_disjoint(stage)
     for name in (probes.MANIFEST, prepare.MANIFEST, probes.ID_MANIFEST):
         entries[name] = {"sha256": file_sha256(stage / name)}
-    manifest = {
-        "settings": settings,
-        "versions": {"rft": __version__},
-        "sources": sources_of(inputs),
-        "files": entries,
-    }
-    (stage / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    return manifest
+    return made.manifest_of(stage / MANIFEST, settings, inputs, entries)
 
 
 def require_disjoint(stage: Path) -> None:
@@ -157,6 +115,6 @@ def run(args: argparse.Namespace) -> None:
         for name in unused:
             print(f"{args.given / name}: not used")
     manifest, is_complete = make(args.out, given, prepare.sizes_of(args), args.trained, args.seed, args.force)
-    show(manifest, args.out)
+    made.show(manifest, args.out)
     state = "complete already, every hash checked" if is_complete else "complete"
     print(f"{args.out}: {state}; no training set shares a problem with an evaluation set")

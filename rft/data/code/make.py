@@ -1,77 +1,39 @@
 """The problem files of the code task by one command: MBPP and HumanEval, apart from each other, published together."""
 
 import argparse
-import json
-import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
-from rft import __version__
-from rft.data import hub
+from rft.data import hub, made
 from rft.data.code import copies, humaneval, mbpp, verified
 from rft.data.code.tasks import Task, task_row
-from rft.data.made import (
-    alone,
-    complete,
-    origin,
-    place,
-    read_manifest,
-    require_replaceable,
-    require_same,
-    show,
-    sources_of,
-)
-from rft.data.row_files import require_apart, write_rows, written_together
+from rft.data.row_files import write_rows, written_together
 from rft.data.sets import Input
-from rft.record.digest import file_sha256
 
 FOLDER = "code"  # in the launchers' DATA_ROOT
 MANIFEST = "code_manifest.json"
-STAGE = ".making"
 TRAIN, HUMANEVAL = "mbpp_train.jsonl", "humaneval.jsonl"
 TRAIN_MANIFEST = f"{TRAIN}.manifest.json"  # what preflight asks whether the training file is decontaminated
 EVALUATED = ("mbpp_validation.jsonl", "mbpp_test.jsonl", HUMANEVAL)
 
 
 def make(out: Path, given: Path | None, sanitized: bool, verify: bool, force: bool) -> tuple[dict, bool]:
-    """Every problem file of the code task in `out`, all or none.
+    """Every problem file of the code task in `out` (`made.make`).
 
     Args:
         given: a file of MBPP, or a folder with it; None to fetch it from the hub (`rft.data.hub`).
         sanitized: take the sanitised part of MBPP from the hub or a folder, not all of it.
         verify: have the reference solutions judged; tasks whose solution fails are not trained on.
-        force: replace files in `out` that differ from what is made.
-
-    Returns:
-        The manifest, and whether it was there already, with every file as it says: then nothing has been read or made.
-
-    Raises:
-        ValueError: bad input, or `out` has files that differ. No problem file in `out` has changed then.
-        OSError: the disk is full, or a place cannot be written.
     """
     inputs = mbpp.match(given, sanitized) if given else None
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"found a file at {out}, wanted a folder to write to; pass another --out")
-    out.mkdir(parents=True, exist_ok=True)
     package = humaneval.identity()
     settings = {"from": "files" if given else "hub", "sanitized": sanitized, "verify": verify, "humaneval": package}
-    with alone(out):
-        former = read_manifest(out / MANIFEST)
-        if former and not force:
-            require_same(out / MANIFEST, former, settings)
-        if former and complete(out, former, settings, inputs):
-            return former, True
-        stage = out / STAGE
-        shutil.rmtree(stage, ignore_errors=True)  # of a killed command
-        try:
-            inputs = inputs or mbpp.of_subset(hub.fetch(out, mbpp.HUB), sanitized)
-            manifest = build(stage, inputs, settings)
-            require_apart([out / name for name in manifest["files"]], [each.path for each in inputs])
-            require_replaceable(out, manifest, [], force)
-            place(stage, out, MANIFEST, manifest, [])
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-    return manifest, False
+
+    def fetch() -> list[Input]:
+        return mbpp.of_subset(hub.fetch(out, mbpp.HUB), sanitized)
+
+    return made.make(out, MANIFEST, settings, inputs, fetch, partial(build, settings=settings), force)
 
 
 def build(stage: Path, inputs: list[Input], settings: dict) -> dict:
@@ -83,7 +45,7 @@ def build(stage: Path, inputs: list[Input], settings: dict) -> dict:
     verification = judged([task for tasks in sets.values() for task in tasks]) if settings["verify"] else None
     evaluated = {name: sets[name] for name in EVALUATED if name in sets}
     sets[TRAIN], rejected, dropped = trained(sets[TRAIN], evaluated, verification)
-    of_mbpp, package = origin(inputs), settings["humaneval"]
+    of_mbpp, package = made.origin(inputs), settings["humaneval"]
     of_humaneval = {"source": f"{package['package']} {package['version']}", "revision": ""}
     with written_together(stage, [*sets, TRAIN_MANIFEST, MANIFEST]) as paths:
         entries = {}
@@ -91,28 +53,9 @@ def build(stage: Path, inputs: list[Input], settings: dict) -> dict:
             rows = (task_row(task, "humaneval" if name == HUMANEVAL else "mbpp") for task in tasks)
             drops = {"dropped": dropped if name == TRAIN else {}}
             entries[name] = write_rows(paths[name], rows) | drops | (of_humaneval if name == HUMANEVAL else of_mbpp)
-        document = {
-            "files": {TRAIN: entries[TRAIN]},
-            "decontamination": {
-                "settings": copies.settings(),
-                "eval_sets": [
-                    {"name": name, "sha256": entries[name]["sha256"], "problems": len(tasks)}
-                    for name, tasks in evaluated.items()
-                ],
-                "rejected": rejected,
-            },
-        }
-        paths[TRAIN_MANIFEST].write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        entries[TRAIN_MANIFEST] = {"sha256": file_sha256(paths[TRAIN_MANIFEST])}
-        manifest = {
-            "settings": settings,
-            "versions": {"rft": __version__},
-            "sources": sources_of(inputs),
-            "verification": verification,
-            "files": entries,
-        }
-        paths[MANIFEST].write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    return manifest
+        about = (entries, list(evaluated), copies.settings(), rejected)
+        entries[TRAIN_MANIFEST] = made.write_decontamination(paths[TRAIN_MANIFEST], TRAIN, *about)
+        return made.manifest_of(paths[MANIFEST], settings, inputs, entries, verification=verification)
 
 
 def judged(tasks: list[Task]) -> dict:
@@ -150,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
     """The command: a table of what was made."""
     out = args.out / FOLDER
     manifest, is_complete = make(out, args.given, args.sanitized, args.verify, args.force)
-    show(manifest, out)
+    made.show(manifest, out)
     if verification := manifest["verification"]:
         failed = [f"{name}: {fault}" for name, fault in verification["failed"].items()]
         passed = f"{verification['judged'] - len(failed)} of {verification['judged']} reference solutions pass"

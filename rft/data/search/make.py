@@ -2,36 +2,21 @@
 
 import argparse
 import hashlib
-import json
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
-from rft import __version__
-from rft.data import hub
+from rft.data import hub, made
 from rft.data.canonical import content_hash, priority
-from rft.data.made import (
-    alone,
-    complete,
-    origin,
-    place,
-    read_manifest,
-    require_replaceable,
-    require_same,
-    show,
-    sources_of,
-)
-from rft.data.row_files import require_apart, write_rows, written_together
+from rft.data.row_files import write_rows, written_together
 from rft.data.search import copies, sets
 from rft.data.search.prompts import DEFAULT, PROTOCOLS, instruction_of
 from rft.data.search.questions import Question, question_row, read_questions
 from rft.data.sets import Input
-from rft.record.digest import file_sha256
 
 FOLDER = "search"  # in the launchers' DATA_ROOT
 MANIFEST = "search_manifest.json"
-STAGE = ".making"
 TRAIN, PROBE = "search_train.jsonl", "search_probe.jsonl"
 TRAIN_MANIFEST = f"{TRAIN}.manifest.json"  # what preflight asks whether the training file is decontaminated
 PROBE_EACH = 100  # questions of each evaluation set, for evaluations during a run
@@ -40,49 +25,27 @@ UNGRADABLE = "no answer that can be graded"
 
 
 def make(out: Path, given: Path | None, protocol: str, seed: int, force: bool) -> tuple[dict, bool]:
-    """Every question file of the search task in `out`, all or none.
+    """Every question file of the search task in `out` (`made.make`).
 
     Args:
         given: a folder with the published files (`sets.match`); None to fetch them from the hub (`rft.data.hub`).
         protocol: of `PROTOCOLS`; its instruction is in every row.
         seed: of the probe's choice.
-        force: replace files in `out` that differ from what is made.
-
-    Returns:
-        The manifest, and whether it was there already, with every file as it says: then nothing has been read or made.
-
-    Raises:
-        ValueError: bad input, or `out` has files that differ. No problem file in `out` has changed then.
-        OSError: the disk is full, or a place cannot be written.
     """
     inputs, unused = sets.match(given) if given else (None, [])
     for each in inputs or ():
         print(f"{each.path}: {each.kind.strip('/').replace('/', ', ')}")
     for name in unused:
         print(f"{given / name}: not used")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"found a file at {out}, wanted a folder to write to; pass another --out")
-    out.mkdir(parents=True, exist_ok=True)
     instruction = instruction_of(protocol)
     told = hashlib.sha256(instruction.encode()).hexdigest()[:16]
     settings = {"from": "files" if given else "hub", "protocol": protocol, "instruction": told, "seed": seed}
-    with alone(out):
-        former = read_manifest(out / MANIFEST)
-        if former and not force:
-            require_same(out / MANIFEST, former, settings)
-        if former and complete(out, former, settings, inputs):
-            return former, True
-        stage = out / STAGE
-        shutil.rmtree(stage, ignore_errors=True)  # of a killed command
-        try:
-            inputs = inputs or sets.of_hub(hub.fetch(out, sets.HUB))
-            manifest = build(stage, inputs, settings, instruction)
-            require_apart([out / name for name in manifest["files"]], [each.path for each in inputs])
-            require_replaceable(out, manifest, [], force)
-            place(stage, out, MANIFEST, manifest, [])
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-    return manifest, False
+
+    def fetch() -> list[Input]:
+        return sets.of_hub(hub.fetch(out, sets.HUB))
+
+    parts = (fetch, partial(build, settings=settings, instruction=instruction))
+    return made.make(out, MANIFEST, settings, inputs, *parts, force)
 
 
 def build(stage: Path, inputs: list[Input], settings: dict, instruction: str) -> dict:
@@ -108,34 +71,14 @@ def build(stage: Path, inputs: list[Input], settings: dict, instruction: str) ->
     with written_together(stage, [*files, TRAIN_MANIFEST, MANIFEST]) as paths:
         entries = {}
         for name, questions in files.items():
-            made = write_rows(paths[name], (question_row(each, instruction) for each in questions))
+            written = write_rows(paths[name], (question_row(each, instruction) for each in questions))
             source = {"source": f"the {len(evaluated)} above", "revision": ""} if name == PROBE else None
             left_out = dropped if name == TRAIN else passed_over.get(Path(name).stem, {})
-            entries[name] = made | {"dropped": dict(left_out)} | (source or origin(of_split[name == TRAIN]))
-        document = {
-            "files": {TRAIN: entries[TRAIN]},
-            "decontamination": {
-                "settings": copies.settings(),
-                "eval_sets": [
-                    {"name": name, "sha256": entries[name]["sha256"], "problems": entries[name]["rows"]}
-                    for name in files
-                    if name != TRAIN
-                ],
-                "rejected": rejected,
-            },
-        }
-        paths[TRAIN_MANIFEST].write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        entries[TRAIN_MANIFEST] = {"sha256": file_sha256(paths[TRAIN_MANIFEST])}
-        manifest = {
-            "settings": settings,
-            "versions": {"rft": __version__},
-            "sources": sources_of(inputs),
-            "answer_overlap": copies.answer_overlap(training, evaluated),
-            "other_sets": dict(others + more),
-            "files": entries,
-        }
-        paths[MANIFEST].write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    return manifest
+            entries[name] = written | {"dropped": dict(left_out)} | (source or made.origin(of_split[name == TRAIN]))
+        about = (entries, [name for name in files if name != TRAIN], copies.settings(), rejected)
+        entries[TRAIN_MANIFEST] = made.write_decontamination(paths[TRAIN_MANIFEST], TRAIN, *about)
+        more = {"answer_overlap": copies.answer_overlap(training, evaluated), "other_sets": dict(others + more)}
+        return made.manifest_of(paths[MANIFEST], settings, inputs, entries, **more)
 
 
 def read_unique(inputs: Iterable[Input], wanted: Iterable[str]) -> tuple[list[Question], dict[str, Counter], Counter]:
@@ -201,7 +144,7 @@ def run(args: argparse.Namespace) -> None:
     """The command: a table of what was made, and how many answers training has taught."""
     out = args.out / FOLDER
     manifest, is_complete = make(out, args.given, args.protocol or DEFAULT, args.seed, args.force)
-    show(manifest, out)
+    made.show(manifest, out)
     for name, count in manifest["other_sets"].items():
         print(f"{count:,} rows of {name}: not used")
     for name, found in manifest["answer_overlap"].items():
