@@ -3,27 +3,24 @@
 import asyncio
 import os
 from argparse import Namespace
-from collections import Counter
 from pathlib import Path
 
 from rft.code.labels import is_code_label, parse
 from rft.code_server.client import URL, URL_VARIABLE, CodeServerError
 from rft.code_server.grade import CONSENT, is_refused
-from rft.problems import parse_line
 from rft.runs.code_server import SERVER
-from rft.runs.preflight.data import local_files
+from rft.runs.preflight.labels import OTHER, kinds
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
 from rft.runs.service import health
 
 REWARD = "reward_func_code.py"
 START = "START_CODE_SERVER=1 at the launch, or CODE_SERVER_URL=http://127.0.0.1:PORT of a running one"
-OTHER = "other"  # labels that are no tests of programs
 
 
 def check_programs(args: Namespace, also_evaluated: str = "") -> list[Line]:
     """Nothing for a run without programs; else whether its reward and its labels fit, and what the server answers."""
-    trained, in_loop = kinds(args.prompt_data, args.label_key), kinds(args.eval_dataset, args.label_key)
-    outside = kinds(also_evaluated, "label")
+    trained, in_loop = (kinds(kind, names, args.label_key) for names in (args.prompt_data, args.eval_dataset))
+    outside = kinds(kind, also_evaluated)
     by_code = Path(args.remote_rm_url or "").name == REWARD
     if not by_code and set(trained + in_loop + outside) <= {OTHER}:
         return []
@@ -38,24 +35,13 @@ def check_programs(args: Namespace, also_evaluated: str = "") -> list[Line]:
         elif wrong and args.remote_rm_url and Path(args.remote_rm_url).name == "reward_func_em.py":
             measured = f"{wrong} labels of {option} are tests of programs, which reward_func_em.py cannot grade"
             faults.append(Line("programs", NO_GO, measured, f"--remote_rm_url rewards/{REWARD}"))
-    counts = ", ".join(f"{kind} {count}" for kind, count in sorted((trained + in_loop + outside).items()))
+    counts = ", ".join(f"{name} {count}" for name, count in sorted((trained + in_loop + outside).items()))
     return [*lines("programs", faults, f"labels: {counts}"), check_server()]
 
 
-def kinds(names: str | None, label_key: str | None) -> Counter[str]:
-    """How many labels of each kind the JSONL files of an option hold. Lines that cannot be read are another check's."""
-    found: Counter[str] = Counter()
-    for path in local_files(names).values():
-        if path is None or not path.is_file():
-            continue
-        with path.open("rb") as stream:
-            for line in stream:
-                try:
-                    label = parse_line(line).get(label_key or "label")
-                    found[parse(label).kind if isinstance(label, str) and is_code_label(label) else OTHER] += 1
-                except ValueError:
-                    continue
-    return found
+def kind(label: object) -> str:
+    """What a label is. Raises ValueError for tests that cannot be read."""
+    return parse(label).kind if isinstance(label, str) and is_code_label(label) else OTHER
 
 
 def check_server() -> Line:

@@ -3,25 +3,23 @@
 import asyncio
 import os
 from argparse import Namespace
-from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from rft.agents.settings import Settings
 from rft.grading.short_answer import answers_of, is_search_label
-from rft.problems import parse_line
 from rft.record.digest import file_sha256
 from rft.retriever import RetrieverError
 from rft.runs import retriever
 from rft.runs.manifest import SEARCH_AGENT
-from rft.runs.preflight.data import local_files
+from rft.runs.preflight.labels import OTHER, kinds
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
 from rft.runs.preflight.software import OWN_CLUSTER
 from rft.runs.service import health
 
 AGENT = f"--agent_func_path agents/{SEARCH_AGENT}"
 START = "START_RETRIEVER=1 with CORPUS=FILE.jsonl at the launch, or RETRIEVER_URL=http://HOST:PORT of a running one"
-SEARCH, BROKEN, OTHER = "search", "broken", "other"  # kinds of labels
+SEARCH, BROKEN = "search", "broken"  # kinds of labels, beside OTHER
 
 
 def is_agent(args: Namespace) -> bool:
@@ -31,8 +29,8 @@ def is_agent(args: Namespace) -> bool:
 
 def check_search(args: Namespace, also_evaluated: str = "") -> list[Line]:
     """Nothing for a run without searches; else its settings, its labels and the retriever."""
-    found = kinds(args.prompt_data, args.label_key) + kinds(args.eval_dataset, args.label_key)
-    found += kinds(also_evaluated, "label")
+    found = kinds(kind, args.prompt_data, args.label_key) + kinds(kind, args.eval_dataset, args.label_key)
+    found += kinds(kind, also_evaluated)
     if not is_agent(args):
         wrong = found[SEARCH] + found[BROKEN]
         if not wrong:
@@ -50,21 +48,6 @@ def check_search(args: Namespace, also_evaluated: str = "") -> list[Line]:
         return [*result, Line("search agent", NO_GO, str(error), "export the variable with such a value, or unset it")]
     limits = ", ".join(f"{name} {value}" for name, value in settings.identity().items())
     return [*result, Line("search agent", GO, limits), *check_retriever(settings)]
-
-
-def kinds(names: str | None, label_key: str | None) -> Counter[str]:
-    """How many labels of each kind the JSONL files of an option hold. Lines that cannot be read are another check's."""
-    found: Counter[str] = Counter()
-    for path in local_files(names).values():
-        if path is None or not path.is_file():
-            continue
-        with path.open("rb") as stream:
-            for line in stream:
-                try:
-                    found[kind(parse_line(line).get(label_key or "label"))] += 1
-                except ValueError:
-                    continue
-    return found
 
 
 def kind(label: object) -> str:
