@@ -41,7 +41,7 @@ def make_app(state: State, token: str | None = None) -> FastAPI:
         with_scores = asked.return_scores is not False
         result = [[_entry(hit, with_scores) for hit in each] for each in found]
         # Escaped: text travels as it is, lone surrogates too, for which UTF-8 has no bytes.
-        return Response(json.dumps({"result": result}), media_type="application/json")
+        return Response(json.dumps({"result": result, "from": state.identity()}), media_type="application/json")
 
     @app.get("/health")
     async def health() -> dict:

@@ -50,6 +50,7 @@ class Client(JsonClient):
     ):
         token = token or os.environ.get(TOKEN_VARIABLE)
         super().__init__(SERVICE, url or address(), token, patience=patience, read_timeout=read_timeout)
+        self._first: object = None  # what the first answer was from
 
     async def retrieve(self, queries: list[str], topk: int) -> list[list[Passage]]:
         """The nearest passages for each query, the best first; a corpus of fewer has fewer.
@@ -57,7 +58,8 @@ class Client(JsonClient):
         Of a query the first 4,096 characters are sent, of which an encoder reads less. None may be blank.
 
         Raises:
-            RetrieverError: no answer, or one that is not as many lists of passages as queries. Never empty for that.
+            RetrieverError: no answer, or one that is not as many lists of passages as queries, or is from another
+                corpus, index or encoder than the first that this client got. Never empty for that.
         """
         asked = {"queries": [query[:QUERY_CHARACTERS] for query in queries], "topk": topk, "return_scores": True}
         found = await self.ask("POST", "/retrieve", asked)
@@ -67,6 +69,13 @@ class Client(JsonClient):
             raise self._none(found, len(queries)) from error
         if len(lists) != len(queries) or not all(0 < len(each) <= topk for each in lists):
             raise self._none(found, len(queries))
+        source = found.get("from")  # other servers do not say it
+        self._first = self._first or source
+        if source != self._first:
+            raise RetrieverError(
+                f"{self.url}: the retriever has changed: found an answer from {source}, wanted one from {self._first}, "
+                "as before; start it again as it was"
+            )
         return lists
 
     def _none(self, found: object, wanted: int) -> RetrieverError:

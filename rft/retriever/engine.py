@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rft.retriever.manifest import only_one, require_same
-from rft.retriever.places import Corpus, Progress, open_corpus
+from rft.retriever.places import Corpus, Progress, open_corpus, require_corpus
 
 WORDLLAMA = "wordllama"
 KINDS = ("flat", "hnsw", "torch")
@@ -65,6 +65,7 @@ def open_engine(options: Options, progress: Progress, opened: Callable[[Corpus],
         ValueError: corpus, encoder or index are not what they should be; found, wanted, repair.
         OSError: a file cannot be read or written.
     """
+    require_corpus(options.corpus)
     folder = options.folder
     with only_one(folder, progress):
         corpus = open_corpus(options.corpus, folder, progress)

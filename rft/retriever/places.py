@@ -57,12 +57,8 @@ def open_corpus(path: Path, folder: Path, progress: Progress) -> Corpus:
     """A corpus with its table of places in `folder`, which is made anew where the file has changed since.
 
     Raises:
-        ValueError: no such file, an empty one, or one that is packed.
+        ValueError: the file is empty.
     """
-    if not path.is_file():
-        raise ValueError(f"found no file {path}; wanted a corpus, a passage a line; correct --corpus")
-    if path.suffix != ".jsonl":
-        raise ValueError(f"found {path}; wanted a file .jsonl, which is read by its places; unpack or rename it")
     state = path.stat()
     known = {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns}
     summary = _read(folder / SUMMARY)
@@ -72,6 +68,14 @@ def open_corpus(path: Path, folder: Path, progress: Progress) -> Corpus:
         summary = known | {"sha256": sha256, "passages": len(places) - 1}
         replace_json(folder / SUMMARY, summary)
     return Corpus(path, np.load(folder / TABLE, mmap_mode="r"), summary["sha256"])
+
+
+def require_corpus(path: Path) -> None:
+    """Before anything is made for it. Raises ValueError: no such file, or one that is packed."""
+    if not path.is_file():
+        raise ValueError(f"found no file {path}; wanted a corpus, a passage a line; correct --corpus")
+    if path.suffix != ".jsonl":
+        raise ValueError(f"found {path}; wanted a file .jsonl, which is read by its places; unpack or rename it")
 
 
 def replace_array(file: Path, array: np.ndarray) -> None:

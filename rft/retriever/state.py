@@ -39,14 +39,17 @@ class State:
         """The corpus is known; of its index nothing yet."""
         self.corpus = corpus
 
+    def identity(self) -> dict:
+        """What decides which passages a query finds; what is not known yet is not there."""
+        found = {} if self.corpus is None else {"corpus": self.corpus.sha256}
+        return found | ({} if self.engine is None else {"index": self.engine.index, "encoder": self.engine.encoder})
+
     def health(self) -> dict:
         """What `GET /health` answers: the status is ok, building, or stopping; what is not known yet is not there."""
         found = {"status": "stopping" if self.stopping else "ok" if self.engine else "building"}
         if self.engine is None:
             found["progress"] = {"what": self.what, "done": self.done, "of": self.of}
         if self.corpus is not None:
-            found |= {"corpus": self.corpus.sha256, "passages": len(self.corpus)}
-        found["corpus_name"] = self.corpus_name
-        if self.engine is not None:
-            found |= {"index": self.engine.index, "encoder": self.engine.encoder}
+            found["passages"] = len(self.corpus)
+        found |= self.identity() | {"corpus_name": self.corpus_name}
         return found | {"uptime": round(time.monotonic() - self.started, 3)}

@@ -26,10 +26,17 @@ def corpus(file: Path, passages: dict[str, str]) -> Path:
 
 
 @contextmanager
-def retriever(folder: Path, passages: dict[str, str] = TREES) -> Iterator[str]:
-    """The address of a server that finds by words; it ends with the block."""
-    log = folder / "retriever.log"
-    command = [sys.executable, "-m", "rft.retriever", "--corpus", corpus(folder / "corpus.jsonl", passages)]
+def retriever(folder: Path, passages: dict[str, str] | Path = TREES) -> Iterator[str]:
+    """The address of a server that finds by words; it ends with the block.
+
+    Args:
+        folder: for its log and its index.
+        passages: by their title, or a corpus.
+    """
+    log, searched = folder / "retriever.log", passages
+    if isinstance(passages, dict):
+        searched = corpus(folder / "corpus.jsonl", passages)
+    command = [sys.executable, "-m", "rft.retriever", "--corpus", searched]
     command += ["--index", "bm25", "--index-dir", folder / "index", "--port", "0"]
     with log.open("w") as said:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)

@@ -9,8 +9,9 @@ import direct
 import pytest
 import torch
 from float32_truth import chosen, farthest, logits
+from passages_server import retriever
 from safetensors.torch import load_file
-from search_service import retriever, tiny_search
+from tiny_search import tiny_search
 
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
@@ -68,7 +69,7 @@ def runs(tmp_path_factory):
     checkpoint, data = tiny_search(place)
     agent = place / "agent.py"
     agent.write_text(RECORDER)
-    with retriever(data / "corpus.jsonl", place / "retriever.log") as url:
+    with retriever(place, data / "corpus.jsonl") as url:
         return [train(place / name, checkpoint, data / "train.jsonl", agent, url) for name in ("one", "again")]
 
 

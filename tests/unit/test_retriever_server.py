@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import pytest
+from ports import free_port
 from retrievers import HOSTILE, corpus_of, retrieving
 from served_processes import BOUND, ROOT, environment, module, until
 
@@ -258,6 +259,29 @@ def test_a_token_is_asked_for(tmp_path):
         assert asyncio.run(run())[0][0].id == "p1" and TOKEN not in server.log.read_text()
 
 
+def test_a_client_notices_that_a_server_has_come_back_with_other_passages(tmp_path):
+    places = [tmp_path / name for name in ("first", "again", "other")]
+    for place in places:
+        place.mkdir()
+    first = corpus_of(places[0])
+    port = free_port()
+
+    async def ask(client: Client) -> list:
+        return await client.retrieve(["mark1"], 1)
+
+    async def run() -> None:
+        async with Client(f"http://127.0.0.1:{port}") as client:
+            for place, corpus in zip(places, (first, first, corpus_of(places[2], 301)), strict=True):
+                with retrieving(place, corpus, "--port", str(port)):
+                    if place is not places[2]:
+                        assert [each.id for each in (await ask(client))[0]] == ["p1"]
+                        continue
+                    with pytest.raises(RetrieverError, match="the retriever has changed: found an answer from"):
+                        await ask(client)
+
+    asyncio.run(run())
+
+
 REFUSED = [
     ("another host", ["--index", "bm25", "--host", "0.0.0.0"], 2, "without a token"),
     ("no index", [], 2, "--index"),
@@ -274,6 +298,7 @@ def test_refused_at_the_start(tmp_path, arguments, status, said):
     command = module("rft.retriever", "--corpus", str(corpus_of(tmp_path, 5)), "--port", "0", *arguments)
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=BOUND)
     assert done.returncode == status and said in done.stderr and "Traceback" not in done.stderr
+    assert not (ROOT / "nowhere.bm25").exists()
 
 
 def searched(queries: list[str], k: int) -> list[list[Hit]]:

@@ -220,6 +220,21 @@ def test_a_conversation_is_drawn_turn_by_turn_and_counts_by_its_shown_text(make_
     assert sum(len(turn["text"]) for turn in group["samples"][0]["turns"]) < 3500
 
 
+def test_how_an_agent_searched_is_said_of_each_evaluation(make_run):
+    path = make_run("searched")
+    found = {"searches": 1.5, "turns": 2.5, "invalid_actions": 0.125, "search_seconds": 0.25}
+    found["by_searches"] = {"1": {"value": 0.75, "interval95": [0.5, 0.9], "samples": 8}}
+    file = path / "evals" / "before.json"
+    (result,) = json.loads(file.read_text())
+    file.write_text(json.dumps([result | {"conversations": found}]))
+    said = "1.50 searches and 2.50 turns a sample, 12.5% of turns invalid, 0.250 s a search"
+    text = page_of(path)
+    assert said in text and "number of searches: 1: 0.750 (0.500-0.900, samples: 8)" in text
+    assert text.count("turns a sample") == 1
+    file.write_text(json.dumps([result | {"conversations": {"searches": "many"}}]))
+    assert "evals/before.json: cannot be read as results" in page_of(path)
+
+
 def test_two_long_runs_stay_below_two_megabytes(make_run):
     paths = [make_run("a", right=10, steps=200), make_run("b", right=60, steps=200)]
     for path in paths:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rft.evals.searches import sentence
 from rft.record.names import EVAL_FILE, MEMORY_FILE, TIMELINE_FILE, TRAINING_FILE
 from rft.record.readers import metrics_dir, samples_dir
 from rft.record.samples import TRAINING, content, sample_files
@@ -177,7 +178,8 @@ def read_results(file: Path, note: Callable) -> list[dict]:
 
 
 def completed(result: dict) -> dict:
-    """A result with what older files lack, numbers that are none as None, and records as the comparison reads them.
+    """A result with what older files lack, numbers that are none as None, records as the comparison reads them, and
+    how an agent searched, in words.
 
     Raises KeyError, TypeError or ValueError for what is no result.
     """
@@ -197,4 +199,5 @@ def completed(result: dict) -> dict:
         "model": str(result["model"]), "dataset": str(result["dataset"]), "mode": mode, "n": n, mode: own["value"],
         "interval95": own["interval95"], "metrics": whole or {mode: own}, "records": records,
         "truncated": number(result.get("truncated")), "mean_tokens": number(result.get("mean_tokens")),
+        "searched": sentence(result["conversations"]) if result.get("conversations") else "",
     }  # fmt: skip
