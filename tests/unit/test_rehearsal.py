@@ -7,9 +7,10 @@ import pytest
 
 from benchmarks import ROOT
 from benchmarks.harmony_tokenizer import build_harmony_tokenizer
-from benchmarks.rehearsal import PROBLEMS, write_problems
+from benchmarks.rehearsal import PROBLEMS, QUESTIONS, write_problems, write_questions
 from benchmarks.reward_length_parity import reward_func
 from rft.data.check import check_file, shared_faults
+from rft.grading.short_answer import answers_of
 from rft.runs.preflight import harmony
 from rft.runs.preflight.lines import GO
 
@@ -54,7 +55,24 @@ def test_problems_are_sound_and_shared_by_no_two_files(tmp_path):
     assert eval(row["input"][0]["content"].split("What is ")[1].rstrip("?")) == int(row["label"])
 
 
+def test_questions_are_sound_and_each_has_its_passage(tmp_path):
+    passages = [json.loads(line) for line in write_questions(tmp_path).read_text().splitlines()]
+    hashes = {}
+    for name, count in QUESTIONS.items():
+        faults, hashes[tmp_path / name] = check_file(tmp_path / name)
+        rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        assert not faults and len(rows) == count
+        for row in rows:
+            (answer,) = answers_of(row["label"])
+            asked = row["input"][-1]["content"].removeprefix("What is ").rstrip("?")
+            (text,) = [passage["text"] for passage in passages if passage["title"] == asked]
+            assert text == f"{asked} is {answer}." and eval(asked) == int(answer)
+    assert list(shared_faults(hashes)) == []
+
+
 def test_every_file_that_a_large_launcher_reads_is_made():
+    task = (ROOT / "launch/tasks/search.env").read_text()
+    assert set(re.findall(r"\$SETS/(\S+?\.jsonl)", task)) == QUESTIONS.keys()
     launchers = [
         path for path in (ROOT / "launch").glob("train_grpo_*0b*.sh") if not path.stem.endswith(("_code", "_search"))
     ]
