@@ -60,6 +60,17 @@ def test_a_server_that_dies_ends_the_launch_by_name(hold, kind):
     assert "then bash launch/resume.sh " in out
 
 
+def test_a_server_that_hangs_ends_the_launch_by_name_and_is_gone(hold, tmp_path):
+    """Stopped: its process is there, its port accepts, nothing answers. The code server has the same watch."""
+    launcher = hold(RETRIEVER)
+    _, pid = answering(launcher, RETRIEVER)
+    os.kill(pid, signal.SIGSTOP)
+    out, _ = launcher.communicate(timeout=300)
+    assert launcher.returncode == 1 and f"found:  the retriever, process {pid} on " in out, out
+    assert ", has not answered for 60 s" in out and "then bash launch/resume.sh " in out
+    assert marked_processes(str(tmp_path / "run")) == []
+
+
 @KINDS
 def test_a_server_that_cannot_start_ends_the_launch_with_its_reason(hold, kind):
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
