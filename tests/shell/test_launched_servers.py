@@ -17,6 +17,7 @@ from rft.runs.memory import marked_processes
 KINDS = pytest.mark.parametrize("kind", [CODE, RETRIEVER], ids=lambda kind: kind.name)
 TINY = ROOT / "launch/train_grpo_tiny_code.sh"
 SEARCH = ROOT / "launch/train_grpo_tiny_search.sh"
+SEARCH_20B = ROOT / "launch/train_grpo_20b_search.sh"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -129,6 +130,10 @@ def test_an_address_where_nothing_answers_ends_the_launch(kind):
         (SEARCH, {"RETRIEVER_PORT": "70000"}, "RETRIEVER_PORT=70000"),
         (SEARCH, {"RETRIEVER_INDEX": "words"}, "RETRIEVER_INDEX=words"),
         (SEARCH, {"RETRIEVER_URL": "127.0.0.1:8000"}, "127.0.0.1:8000"),
+        (SEARCH_20B, {"RETRIEVER_KIND": "ivf"}, "RETRIEVER_KIND=ivf"),
+        (SEARCH_20B, {"RFT_AGENT_PROTOCOL": "xml"}, "RFT_AGENT_PROTOCOL=xml"),
+        (SEARCH_20B, {"RFT_AGENT_MAX_TURNS": "0"}, "RFT_AGENT_MAX_TURNS=0"),
+        (SEARCH_20B, {"RFT_AGENT_OBSERVATION_TOKENS": "5e2"}, "RFT_AGENT_OBSERVATION_TOKENS=5e2"),
     ],
 )
 def test_misuse_is_refused_before_anything_is_made(tmp_path, launcher, environment, found):
