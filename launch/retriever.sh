@@ -27,6 +27,9 @@ use_retriever() {
     RETRIEVER_INDEX=${RETRIEVER_INDEX:-bm25}
     [[ $RETRIEVER_INDEX == bm25 || $RETRIEVER_INDEX == dense ]] || die "no such index" \
         "RETRIEVER_INDEX=$RETRIEVER_INDEX" "bm25 or dense" "unset RETRIEVER_INDEX for bm25"
+    [[ ${RETRIEVER_KIND:-flat} =~ ^(flat|hnsw|torch)$ ]] || die "no such index" \
+        "RETRIEVER_KIND=$RETRIEVER_KIND" "flat, hnsw or torch" "unset RETRIEVER_KIND"
+    check_agent
     if [[ -n ${RETRIEVER_URL:-} ]]; then host_of "$RETRIEVER_URL" >/dev/null; fi
     ((${START_RETRIEVER:-0})) || return 0
     [[ -n ${CORPUS:-} ]] || die "the retriever has no corpus" "no CORPUS" "a file of passages (docs/retriever.md)" \
@@ -34,6 +37,17 @@ use_retriever() {
     CORPUS=$(absolute "$CORPUS")
     [[ -z ${ENCODER:-} || $ENCODER == wordllama ]] || ENCODER=$(absolute "$ENCODER")
     take_gpus
+}
+
+# check_agent: limits of a conversation, before minutes of loading an index. Their ranges: rft/agents/settings.py.
+check_agent() {
+    local name
+    for name in RFT_AGENT_{MAX_TURNS,TURN_TOKENS,OBSERVATION_TOKENS,TOPK}; do
+        [[ -z ${!name:-} || ${!name} =~ ^[1-9][0-9]{0,5}$ ]] ||
+            die "$name is no number" "$name=${!name}" "a whole number from 1" "correct it, or unset $name"
+    done
+    [[ ${RFT_AGENT_PROTOCOL:-tags} =~ ^(tags|harmony)$ ]] || die "no such protocol" \
+        "RFT_AGENT_PROTOCOL=$RFT_AGENT_PROTOCOL" "tags or harmony" "correct it, or unset RFT_AGENT_PROTOCOL"
 }
 
 # complete_retriever: START_RETRIEVER=1 with a launcher whose task does not say so.
@@ -148,6 +162,8 @@ host_of() {
 
 # wait_for_retriever: until it has its index and answers; it must hold what the run began with, where that is resumed.
 wait_for_retriever() {
+    # Not started for want of a corpus: nothing will ever answer.
+    if starts_service RETRIEVER && [[ -z $RETRIEVER_PID ]]; then require_corpus; fi
     wait_for_service RETRIEVER --run-dir "$RUN_DIR"
 }
 

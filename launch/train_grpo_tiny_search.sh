@@ -15,7 +15,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 # One passage a search, and turns as short as the warm start's.
 export RFT_AGENT_PROTOCOL=tags RFT_AGENT_MAX_TURNS=3 RFT_AGENT_TURN_TOKENS=16 RFT_AGENT_OBSERVATION_TOKENS=128
 export RFT_AGENT_TOPK=1
-CORPUS=${CORPUS:-$RUN_DIR/data/corpus.jsonl}
-INDEX_DIR=${INDEX_DIR:-$RUN_DIR/index}
+CORPUS=$RUN_DIR/data/corpus.jsonl # no other has its facts, whatever a shell has exported
+INDEX_DIR=$RUN_DIR/index
 use_retriever
 tiny_experiment search agent_func_search.py 256 "$@"

@@ -1,6 +1,7 @@
 """What a search agent may do, from the environment of a run: OpenRLHF gives the file of an agent no options."""
 
 import os
+import re
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -71,7 +72,7 @@ class Settings:
         found = {field: text for variable, field in read.items() if (text := os.environ.get(variable))}
         for field, wanted in WHOLE.items():
             if text := os.environ.get(wanted.variable):
-                found[field] = int(text) if text.isascii() and text.isdecimal() else text
+                found[field] = int(text) if re.fullmatch("[0-9]{1,9}", text) else text
         return cls(**found)
 
     def identity(self) -> dict[str, str | int]:
@@ -83,6 +84,8 @@ class Settings:
 def _is_address(url: str) -> bool:
     try:
         place = urlsplit(url)
+        if url.split() != [url]:  # urlsplit drops blanks and line ends
+            return False
         return place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
     except ValueError:
         return False

@@ -51,7 +51,9 @@ def document_of(line: bytes, number: str) -> dict[str, str]:
     Control characters and lone surrogates stay; ValueError says what of the line is no passage.
     """
     row = parse_line(line)
-    identifier, contents = row.get("id", number), row.get("contents")
+    identifier, contents = row.get("id"), row.get("contents")
+    if identifier is None:  # as `fields_of` has it
+        identifier = number
     if contents is None:
         title, text = row.get("title") or "", row.get("text")
         contents = f'"{title}"\n{text}'
@@ -61,7 +63,8 @@ def document_of(line: bytes, number: str) -> dict[str, str]:
         title = title[1:-1] if len(title) > 1 and title[0] == title[-1] == '"' else title
     else:
         text = None
-    if not isinstance(text, str) or not isinstance(title, str) or not isinstance(identifier, str | int):
+    is_id = isinstance(identifier, str | int) and not isinstance(identifier, bool)
+    if not isinstance(text, str) or not isinstance(title, str) or not is_id:
         raise ValueError(f"found {shorten(row)}; wanted texts 'id' and 'contents', or 'title' and 'text'; correct it")
     if not text.strip() and not title.strip():
         raise ValueError("found neither title nor text, wanted some; remove the row")

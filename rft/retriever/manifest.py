@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rft.record.files import replace_json
-from rft.retriever.places import Progress
+from rft.retriever.places import SUMMARY, TABLE, Progress
 
 FILE, LOCK = "manifest.json", "lock"
 WAIT_SECONDS = 0.2
@@ -18,6 +18,8 @@ WAIT_SECONDS = 0.2
 
 def require_same(folder: Path, wanted: dict, command: list[str]) -> None:
     """Write the manifest of a new index, or compare that of an old one, which may be incomplete.
+
+    One of which nothing is made, as after a corpus that was refused, is a new one.
 
     Args:
         folder: of the index.
@@ -28,7 +30,7 @@ def require_same(folder: Path, wanted: dict, command: list[str]) -> None:
         ValueError: the folder holds an index of something else.
     """
     file = folder / FILE
-    if not file.is_file():
+    if not file.is_file() or {each.name for each in folder.iterdir()} <= {FILE, LOCK, TABLE, SUMMARY}:
         replace_json(file, wanted)
         return
     try:

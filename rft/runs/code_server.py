@@ -4,7 +4,8 @@
     .venv/bin/python -m rft.runs.code_server URL --pid PID --log FILE --watch RUN_DIR      until the server has ended
 
 Exit status 0 once it answers; 1 where its process has ended before, or the time is over, with the end of its log. With
---watch the launcher, which is the parent, is ended within seconds of its server, whatever the training does just then.
+--watch the launcher, which is the parent, is ended within seconds of its server, or a minute after that answers nothing
+more, whatever the training does just then.
 """
 
 import sys

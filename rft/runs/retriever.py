@@ -5,7 +5,7 @@
 
 Exit status 0 once it answers; 1 where its process has ended before, the time is over, or it holds another corpus than
 the run of DIR/run.json began with. With --watch the launcher, which is the parent, is ended within seconds of its
-server, whatever the training does just then.
+server, or a minute after that answers nothing more, whatever the training does just then.
 """
 
 import json

@@ -1,7 +1,8 @@
-"""Wait until a server that a run asks is ready, and end the run when its own one has ended: launch/service.sh."""
+"""Wait until a server that a run asks is ready; end the run when its own one has ended or hangs: launch/service.sh."""
 
 import argparse
 import asyncio
+import http.client
 import os
 import shlex
 import socket
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rft.json_client import JsonClient, Service
 from rft.runs import guard, stopped
@@ -17,6 +19,8 @@ from rft.runs.guard import stat
 
 PERIOD_SECONDS = 1.0  # between two tries
 SHOWN_LINES = 15  # of the log of a server that did not start
+ASKED_SECONDS = 10.0  # between two questions of the watch, and for each answer
+SILENT = 6  # questions in a row without an answer, by which a server hangs: counted, since a suspended run asks nothing
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ class Server:
         """In the place of a rule's name, where it has ended a run."""
         return f"{self.service.name.replace(' ', '_')}_died"
 
+    @property
+    def hung(self) -> str:
+        """The same, where the server's process runs and answers nothing."""
+        return f"{self.service.name.replace(' ', '_')}_hung"
+
 
 def parser(server: Server, description: str) -> argparse.ArgumentParser:
     """The options that every kind has."""
@@ -52,7 +61,9 @@ def parser(server: Server, description: str) -> argparse.ArgumentParser:
     )
     made.add_argument("--pid", type=int, help="its process: one that has ended is not waited for")
     made.add_argument("--log", type=Path, help="its log, whose end is shown where it does not answer")
-    made.add_argument("--watch", type=Path, metavar="RUN_DIR", help="end the launch of this run with the server")
+    made.add_argument(
+        "--watch", type=Path, metavar="RUN_DIR", help="end the launch of this run if the server ends or hangs"
+    )
     return made
 
 
@@ -63,7 +74,7 @@ def main(server: Server, args: argparse.Namespace, accept: Callable[[dict], None
         accept: looks at each health, also of one that is not ready, and raises ValueError where it must not be asked.
     """
     if args.watch:
-        return watch(server, args.watch, args.pid, args.log)
+        return watch(server, args.url, args.watch, args.pid, args.log)
     try:
         found = wait(server, args.url, args.seconds, args.pid, accept, Told(server.service.name))
     except ValueError as error:
@@ -143,19 +154,42 @@ class Told:
             print(f"{self.name}: {doing}", flush=True)
 
 
-def watch(server: Server, run_dir: Path, pid: int, log: Path) -> int:
-    """Until the server or the launcher is gone. If the server: say it, note it in run.json, end the launcher."""
-    launcher = os.getppid()
-    while stat(pid)[0]:
+def watch(server: Server, url: str, run_dir: Path, pid: int, log: Path) -> int:
+    """Until the server or the launcher is gone, or the server is silent for a minute.
+
+    If it is the server: say it, note it in run.json, end the launcher. A busy one is left alone: any status is an
+    answer, and /health waits for nothing that is searched or judged.
+    """
+    launcher, silent, next_question = os.getppid(), 0, time.monotonic() + ASKED_SECONDS
+    while stat(pid)[0] and silent < SILENT:
         time.sleep(PERIOD_SECONDS)
         if os.getppid() != launcher:
             return 0
-    reason = f"the {server.service.name}, process {pid} on {socket.gethostname()}, has ended"
+        if time.monotonic() >= next_question:
+            next_question = time.monotonic() + ASKED_SECONDS
+            silent = 0 if answers(url) else silent + 1
+    what = f"has not answered for {SILENT * ASKED_SECONDS:g} s" if stat(pid)[0] else "has ended"
+    cause = server.hung if stat(pid)[0] else server.cause
+    reason = f"the {server.service.name}, process {pid} on {socket.gethostname()}, {what}"
     command = shlex.join(["bash", "launch/resume.sh", str(run_dir)])
     guard.say(run_dir, guard.ended(reason, f"read the end of {log}, then {command}"))
-    stopped.note(run_dir, server.cause, reason, 1)
+    stopped.note(run_dir, cause, reason, 1)
     guard.end(launcher, guard.ENDED_BY_GUARD)
     return 1
+
+
+def answers(url: str) -> bool:
+    """Whether a server of this machine answers `GET /health` in time, with whatever status. Asks without a proxy."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=ASKED_SECONDS)
+    try:
+        connection.request("GET", "/health")
+        connection.getresponse()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True
 
 
 async def health(server: Server, url: str) -> dict:

@@ -160,3 +160,9 @@ def test_any_launcher_can_have_a_retriever(tmp_path, environment, said):
     text = 'begin_service() { echo "command: ${*: -10}"; }; start_retriever'
     done = sourced(tmp_path, text, START_RETRIEVER="1", **environment)
     assert said in done.stdout + done.stderr
+
+
+def test_a_corpus_that_is_not_made_is_named_and_not_waited_for(tmp_path):
+    text = "use_retriever; start_retriever; wait_for_retriever"
+    done = sourced(tmp_path, text, CORPUS="none.jsonl")
+    assert done.returncode == 1 and f"error: no corpus\n  found:  no file {tmp_path}/none.jsonl" in done.stderr

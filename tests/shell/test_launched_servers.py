@@ -17,6 +17,7 @@ from rft.runs.memory import marked_processes
 KINDS = pytest.mark.parametrize("kind", [CODE, RETRIEVER], ids=lambda kind: kind.name)
 TINY = ROOT / "launch/train_grpo_tiny_code.sh"
 SEARCH = ROOT / "launch/train_grpo_tiny_search.sh"
+SEARCH_20B = ROOT / "launch/train_grpo_20b_search.sh"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -58,6 +59,17 @@ def test_a_server_that_dies_ends_the_launch_by_name(hold, kind):
     assert launcher.returncode == 1 and f"found:  the {kind.what}, process {pid} on " in out, out
     assert "interrupted by its watch" in out and "repair: read the end of " in out
     assert "then bash launch/resume.sh " in out
+
+
+def test_a_server_that_hangs_ends_the_launch_by_name_and_is_gone(hold, tmp_path):
+    """Stopped: its process is there, its port accepts, nothing answers. The code server has the same watch."""
+    launcher = hold(RETRIEVER)
+    _, pid = answering(launcher, RETRIEVER)
+    os.kill(pid, signal.SIGSTOP)
+    out, _ = launcher.communicate(timeout=300)
+    assert launcher.returncode == 1 and f"found:  the retriever, process {pid} on " in out, out
+    assert ", has not answered for 60 s" in out and "then bash launch/resume.sh " in out
+    assert marked_processes(str(tmp_path / "run")) == []
 
 
 @KINDS
@@ -118,6 +130,10 @@ def test_an_address_where_nothing_answers_ends_the_launch(kind):
         (SEARCH, {"RETRIEVER_PORT": "70000"}, "RETRIEVER_PORT=70000"),
         (SEARCH, {"RETRIEVER_INDEX": "words"}, "RETRIEVER_INDEX=words"),
         (SEARCH, {"RETRIEVER_URL": "127.0.0.1:8000"}, "127.0.0.1:8000"),
+        (SEARCH_20B, {"RETRIEVER_KIND": "ivf"}, "RETRIEVER_KIND=ivf"),
+        (SEARCH_20B, {"RFT_AGENT_PROTOCOL": "xml"}, "RFT_AGENT_PROTOCOL=xml"),
+        (SEARCH_20B, {"RFT_AGENT_MAX_TURNS": "0"}, "RFT_AGENT_MAX_TURNS=0"),
+        (SEARCH_20B, {"RFT_AGENT_OBSERVATION_TOKENS": "5e2"}, "RFT_AGENT_OBSERVATION_TOKENS=5e2"),
     ],
 )
 def test_misuse_is_refused_before_anything_is_made(tmp_path, launcher, environment, found):

@@ -8,19 +8,24 @@ import time
 import pytest
 from launches import background, end, marked_process, stop_of
 from passages_server import retriever
+from tiny_search import tiny_search
 
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
 
 pytestmark = pytest.mark.stack
-STEPS = 2
-LAUNCH = ["bash", "launch/train_grpo_tiny_search.sh", "--max_samples", str(32 * STEPS), "--save_steps", "1"]
+STEPS, EVALUATED = 2, 32
+LAUNCH = ["bash", "launch/train_grpo_tiny_search.sh", "--max_samples", str(32 * STEPS), "--num_episodes", "1"]
+LAUNCH += ["--save_steps", "1", "--eval_steps", "-1"]
 
 
 def test_a_killed_retriever_ends_the_training_which_goes_on_with_one_of_the_same_corpus(tmp_path):
     run_dir, output = tmp_path / "run", tmp_path / "out"
-    launcher = background(LAUNCH, output, RUN_DIR=str(run_dir), SEED="0")
+    _, data = tiny_search(tmp_path)
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join((data / "heldout.jsonl").read_text().splitlines(keepends=True)[:EVALUATED]))
+    launcher = background(LAUNCH, output, RUN_DIR=str(run_dir), SEED="0", EVAL_DATASET=str(few))
     try:
         pid = marked_process(run_dir, launcher, output, b"\0rft.retriever\0")
         os.kill(pid, signal.SIGKILL)
@@ -51,9 +56,9 @@ def test_a_killed_retriever_ends_the_training_which_goes_on_with_one_of_the_same
     finally:
         end(launcher)
     records = read_jsonl(run_dir / TRAINING_FILE)
-    assert [line["global_step"] for line in records] == [1, 2]
+    assert [line["global_step"] for line in records] == list(range(1, STEPS + 1))
     assert all(line["searches"] > 0 and line["search_seconds"] > 0 for line in records)
     result = json.loads((run_dir / "result.json").read_text())
-    assert (result["before"]["n"], result["after"]["n"]) == (256, 256)
+    assert (result["before"]["n"], result["after"]["n"]) == (EVALUATED, EVALUATED)
     assert json.loads((run_dir / "run.json").read_text())["retriever"] == record["retriever"]
     assert marked_processes(str(run_dir)) == []

@@ -46,9 +46,13 @@ def test_variables_are_read_and_where_the_retriever_stands_is_no_part_of_the_ide
         ("RFT_AGENT_OBSERVATION_TOKENS", "31", "a whole number from 32 to 131072"),
         ("RFT_AGENT_TOPK", "101", "a whole number from 1 to 100"),
         ("RETRIEVER_URL", "localhost:8000", "an address as http://127.0.0.1:8000"),
+        ("RFT_AGENT_TOPK", "9" * 5000, "a whole number from 1 to 100"),  # more digits than Python reads
+        ("RETRIEVER_URL", " http://here", "an address as http://127.0.0.1:8000"),
+        ("RETRIEVER_URL", "http://here\n", "an address as http://127.0.0.1:8000"),
         ("RETRIEVER_URL", "http://:8000", "an address as http://127.0.0.1:8000"),
         ("RETRIEVER_URL", "http://here:eighty", "an address as http://127.0.0.1:8000"),
     ],
+    ids=lambda text: text[:40],
 )
 def test_a_wrong_value_is_named_with_what_is_wanted(monkeypatch, name, value, wanted):
     monkeypatch.setenv(name, value)

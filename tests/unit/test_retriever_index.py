@@ -35,6 +35,7 @@ FORMS = [
     ("no title", '{"id": 5, "contents": "text alone"}', ("5", "text alone", "", "text alone")),
     ("quotes inside", '{"id": "a", "contents": "\\"a \\"b\\"\\"\\nt"}', ("a", '"a "b""\nt', 'a "b"', "t")),
     ("title and text", '{"title": "T", "text": "t"}', ("0", '"T"\nt', "T", "t")),
+    ("an id that is none", '{"id": null, "text": "t"}', ("0", '""\nt', "", "t")),
     ("surrogate", '{"text": "\\ud800\\u0000"}', ("0", '""\n\ud800\0', "", "\ud800\0")),
 ]
 
@@ -71,6 +72,7 @@ WRONG = [
     ("other fields", '{"body": "x"}\n', "line 1: found {'body': 'x'}; wanted texts"),
     ("text that is none", '{"text": 5}\n', "wanted texts"),
     ("contents that are none", '{"contents": ["x"]}\n', "wanted texts"),
+    ("an id that is no name", '{"id": true, "text": "t"}\n', "wanted texts"),
     ("nothing in it", '{"title": " ", "text": ""}\n', "found neither title nor text"),
     ("a cut line", ROW[:20], "may be cut"),
 ]
@@ -143,6 +145,15 @@ def test_an_index_of_something_else_is_refused_with_what_repairs_it(tmp_path, ar
     assert repair.startswith(f"rm -r {shlex.quote(str(folder))} && .venv/bin/python -m rft.retriever")
     again = subprocess.run(repair, shell=True, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize("index", ["dense", "bm25"])
+def test_a_corpus_that_was_refused_is_corrected_and_nothing_has_to_be_removed(tmp_path, index):
+    file = tmp_path / "corpus.jsonl"
+    for text, status in (('\ufeff{"title": "a", "text": "b"}\n', 1), ('{"title": "a", "text": "b"}\n', 0)):
+        file.write_text(text)
+        done = made(ROOT, "--corpus", str(file), "--index", index)
+        assert done.returncode == status, done.stderr
 
 
 def test_a_file_of_vectors_of_another_shape_is_refused(tmp_path):
