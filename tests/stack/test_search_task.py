@@ -17,7 +17,7 @@ from rft.runs.memory import marked_processes
 pytestmark = pytest.mark.stack
 STEPS, EVALUATED = 2, 32
 LAUNCH = ["bash", "launch/train_grpo_tiny_search.sh", "--max_samples", str(32 * STEPS), "--num_episodes", "1"]
-LAUNCH += ["--save_steps", "1", "--eval_steps", "-1"]
+LAUNCH += ["--save_steps", "1"]  # evaluations in the loop come with step 4: none
 
 
 def test_a_killed_retriever_ends_the_training_which_goes_on_with_one_of_the_same_corpus(tmp_path):
