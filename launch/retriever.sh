@@ -29,25 +29,13 @@ use_retriever() {
         "RETRIEVER_INDEX=$RETRIEVER_INDEX" "bm25 or dense" "unset RETRIEVER_INDEX for bm25"
     [[ ${RETRIEVER_KIND:-flat} =~ ^(flat|hnsw|torch)$ ]] || die "no such index" \
         "RETRIEVER_KIND=$RETRIEVER_KIND" "flat, hnsw or torch" "unset RETRIEVER_KIND"
-    check_agent
-    if [[ -n ${RETRIEVER_URL:-} ]]; then host_of "$RETRIEVER_URL" >/dev/null; fi
+    python_module rft.agents || exit # a conversation's limits and address, before minutes of loading an index
     ((${START_RETRIEVER:-0})) || return 0
     [[ -n ${CORPUS:-} ]] || die "the retriever has no corpus" "no CORPUS" "a file of passages (docs/retriever.md)" \
         "set CORPUS=FILE.jsonl, or RETRIEVER_URL to a running retriever"
     CORPUS=$(absolute "$CORPUS")
     [[ -z ${ENCODER:-} || $ENCODER == wordllama ]] || ENCODER=$(absolute "$ENCODER")
     take_gpus
-}
-
-# check_agent: limits of a conversation, before minutes of loading an index. Their ranges: rft/agents/settings.py.
-check_agent() {
-    local name
-    for name in RFT_AGENT_{MAX_TURNS,TURN_TOKENS,OBSERVATION_TOKENS,TOPK}; do
-        [[ -z ${!name:-} || ${!name} =~ ^[1-9][0-9]{0,5}$ ]] ||
-            die "$name is no number" "$name=${!name}" "a whole number from 1" "correct it, or unset $name"
-    done
-    [[ ${RFT_AGENT_PROTOCOL:-tags} =~ ^(tags|harmony)$ ]] || die "no such protocol" \
-        "RFT_AGENT_PROTOCOL=$RFT_AGENT_PROTOCOL" "tags or harmony" "correct it, or unset RFT_AGENT_PROTOCOL"
 }
 
 # complete_retriever: START_RETRIEVER=1 with a launcher whose task does not say so.

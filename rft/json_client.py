@@ -3,10 +3,11 @@
 import asyncio
 import time
 from typing import NamedTuple
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import aiohttp
+
+from rft.address import is_address
 
 PATIENCE = 40.0  # seconds of trying again after the first failure: a run whose server has died ends within a minute
 CONNECT_TIMEOUT = 10.0
@@ -42,12 +43,7 @@ class JsonClient:
 
     def __init__(self, service: Service, url: str, token: str | None, *, patience: float, read_timeout: float):
         self.service, self.url = service, url.rstrip("/")
-        try:
-            place = urlsplit(self.url)
-            is_address = place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
-        except ValueError:  # brackets of no IPv6 address, a port that is no number
-            is_address = False
-        if not is_address:
+        if not is_address(self.url):
             raise ValueError(
                 f"found {self.url!r} as the {service.name}'s address; wanted {service.default}; set {service.variable}"
             )

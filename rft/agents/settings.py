@@ -4,8 +4,8 @@ import os
 import re
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
+from rft.address import is_address
 from rft.retriever import MOST_PASSAGES, PORT, URL_VARIABLE
 
 PROTOCOLS = ("tags", "harmony")
@@ -28,6 +28,14 @@ WHOLE = {
 PROTOCOL_VARIABLE = "RFT_AGENT_PROTOCOL"
 
 
+class OutOfRange(ValueError):
+    """A setting that no agent has, with its variable of the environment."""
+
+    def __init__(self, variable: str, found: object, wanted: str):
+        super().__init__(f"found {variable}={found}, wanted {wanted}; correct it or unset it")
+        self.variable, self.found, self.wanted = variable, found, wanted
+
+
 @dataclass(frozen=True)
 class Settings:
     """The limits of a conversation, and where it searches.
@@ -41,7 +49,7 @@ class Settings:
         retriever_url: `http://HOST:PORT`.
 
     Raises:
-        ValueError: a value out of its range; the text names the variable, what was found and what is wanted.
+        OutOfRange: a value out of its range; the text names the variable, what was found and what is wanted.
     """
 
     protocol: str = "tags"
@@ -53,20 +61,20 @@ class Settings:
 
     def __post_init__(self):
         if self.protocol not in PROTOCOLS:
-            raise _wrong(PROTOCOL_VARIABLE, self.protocol, " or ".join(PROTOCOLS))
+            raise OutOfRange(PROTOCOL_VARIABLE, self.protocol, " or ".join(PROTOCOLS))
         for field, wanted in WHOLE.items():
             value = getattr(self, field)
             if type(value) is not int or not wanted.low <= value <= wanted.high:
-                raise _wrong(wanted.variable, value, f"a whole number from {wanted.low} to {wanted.high}")
-        if not _is_address(self.retriever_url):
-            raise _wrong(URL_VARIABLE, self.retriever_url, "an address as http://127.0.0.1:8000")
+                raise OutOfRange(wanted.variable, value, f"a whole number from {wanted.low} to {wanted.high}")
+        if not is_address(self.retriever_url):
+            raise OutOfRange(URL_VARIABLE, self.retriever_url, "an address as http://127.0.0.1:8000")
 
     @classmethod
     def from_environment(cls) -> "Settings":
         """The settings of this process; a variable that is unset or empty leaves the default.
 
         Raises:
-            ValueError: see the class.
+            OutOfRange: see the class.
         """
         read = {PROTOCOL_VARIABLE: "protocol", URL_VARIABLE: "retriever_url"}
         found = {field: text for variable, field in read.items() if (text := os.environ.get(variable))}
@@ -79,17 +87,3 @@ class Settings:
         """What decides a conversation, for caches and records: everything but where the retriever stands. What it
         holds is its corpus's hash."""
         return {name: value for name, value in asdict(self).items() if name != "retriever_url"}
-
-
-def _is_address(url: str) -> bool:
-    try:
-        place = urlsplit(url)
-        if url.split() != [url]:  # urlsplit drops blanks and line ends
-            return False
-        return place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
-    except ValueError:
-        return False
-
-
-def _wrong(variable: str, found: object, wanted: str) -> ValueError:
-    return ValueError(f"found {variable}={found}, wanted {wanted}; correct it or unset it")

@@ -36,7 +36,7 @@ def make(
         name: of the manifest, which `build` writes too.
         settings: what decides the files, beside their sources.
         given: the published files; None to have them from `fetch`.
-        build: writes every file below a folder, and returns the manifest (`manifest_of`).
+        build: writes every file below a folder, and returns the manifest (`write_manifest`).
         force: replace files in `out` that differ from what is made.
         outdated: files in `out` that are in the way of a manifest's.
 
@@ -70,8 +70,8 @@ def make(
     return manifest, False
 
 
-def manifest_of(path: Path, settings: dict, inputs: list[Input], entries: dict[str, dict], **more: object) -> dict:
-    """Write the manifest of files made of `inputs` with `settings`; `entries` by file, `more` is the task's own."""
+def write_manifest(path: Path, settings: dict, inputs: list[Input], entries: dict[str, dict], **more: object) -> dict:
+    """The manifest that it has written: of files made of `inputs`; `entries` by file, `more` is the task's own."""
     made_by = {"settings": settings, "versions": {"rft": __version__}, "sources": sources_of(inputs)}
     manifest = made_by | more | {"files": entries}
     path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")

@@ -39,8 +39,8 @@ def make(out: Path, given: list[Input] | None, sizes: Sizes, trained: int, seed:
         found = outdated_files(out, prepare.MANIFEST, prepare.OWN, training)
         return found + outdated_files(out, probes.MANIFEST, probes.EXTERNAL, manifest["files"])
 
-    parts = (partial(hub.fetch, out), partial(build, settings=settings, sizes=sizes))
-    return made.make(out, MANIFEST, settings, given, *parts, force, outdated)
+    write = partial(build, settings=settings, sizes=sizes)
+    return made.make(out, MANIFEST, settings, given, partial(hub.fetch, out), write, force, outdated)
 
 
 def build(stage: Path, inputs: list[Input], settings: dict, sizes: Sizes) -> dict:
@@ -79,7 +79,7 @@ def build(stage: Path, inputs: list[Input], settings: dict, sizes: Sizes) -> dic
     require_disjoint(stage)
     for name in (probes.MANIFEST, prepare.MANIFEST, probes.ID_MANIFEST):
         entries[name] = {"sha256": file_sha256(stage / name)}
-    return made.manifest_of(stage / MANIFEST, settings, inputs, entries)
+    return made.write_manifest(stage / MANIFEST, settings, inputs, entries)
 
 
 def require_disjoint(stage: Path) -> None:

@@ -42,6 +42,7 @@ SAMPLING_CODE = (
 )
 # Those that decide a conversation, besides: a change to one voids the conversations that are cached, and nothing else.
 AGENT_CODE = (
+    "rft.address",
     "rft.agents.actions",
     "rft.agents.conversation",
     "rft.agents.harmony",

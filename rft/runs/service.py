@@ -41,15 +41,9 @@ class Server:
     describe: Callable[[dict], str]
     progress: Callable[[dict], str] = lambda _: ""
 
-    @property
-    def cause(self) -> str:
-        """In the place of a rule's name, where it has ended a run."""
-        return f"{self.service.name.replace(' ', '_')}_died"
-
-    @property
-    def hung(self) -> str:
-        """The same, where the server's process runs and answers nothing."""
-        return f"{self.service.name.replace(' ', '_')}_hung"
+    def cause(self, hangs: bool) -> str:
+        """In the place of a rule's name, where it has ended a run: its process runs and answers nothing, or is gone."""
+        return f"{self.service.name.replace(' ', '_')}_{'hung' if hangs else 'died'}"
 
 
 def parser(server: Server, description: str) -> argparse.ArgumentParser:
@@ -168,12 +162,12 @@ def watch(server: Server, url: str, run_dir: Path, pid: int, log: Path) -> int:
         if time.monotonic() >= next_question:
             next_question = time.monotonic() + ASKED_SECONDS
             silent = 0 if answers(url) else silent + 1
-    what = f"has not answered for {SILENT * ASKED_SECONDS:g} s" if stat(pid)[0] else "has ended"
-    cause = server.hung if stat(pid)[0] else server.cause
+    hangs = bool(stat(pid)[0])
+    what = f"has not answered for {SILENT * ASKED_SECONDS:g} s" if hangs else "has ended"
     reason = f"the {server.service.name}, process {pid} on {socket.gethostname()}, {what}"
     command = shlex.join(["bash", "launch/resume.sh", str(run_dir)])
     guard.say(run_dir, guard.ended(reason, f"read the end of {log}, then {command}"))
-    stopped.note(run_dir, cause, reason, 1)
+    stopped.note(run_dir, server.cause(hangs), reason, 1)
     guard.end(launcher, guard.ENDED_BY_GUARD)
     return 1
 

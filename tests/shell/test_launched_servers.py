@@ -129,7 +129,7 @@ def test_an_address_where_nothing_answers_ends_the_launch(kind):
         ),
         (SEARCH, {"RETRIEVER_PORT": "70000"}, "RETRIEVER_PORT=70000"),
         (SEARCH, {"RETRIEVER_INDEX": "words"}, "RETRIEVER_INDEX=words"),
-        (SEARCH, {"RETRIEVER_URL": "127.0.0.1:8000"}, "127.0.0.1:8000"),
+        (SEARCH, {"RETRIEVER_URL": "127.0.0.1:8000"}, "RETRIEVER_URL=127.0.0.1:8000"),
         (SEARCH_20B, {"RETRIEVER_KIND": "ivf"}, "RETRIEVER_KIND=ivf"),
         (SEARCH_20B, {"RFT_AGENT_PROTOCOL": "xml"}, "RFT_AGENT_PROTOCOL=xml"),
         (SEARCH_20B, {"RFT_AGENT_MAX_TURNS": "0"}, "RFT_AGENT_MAX_TURNS=0"),

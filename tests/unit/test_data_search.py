@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -451,14 +450,3 @@ def test_copies_in_two_parts_of_a_curriculum_agree_where_an_answer_does(made, tm
     write(first, [row | {"label": label("1902")}])
     with pytest.raises(ValueError, match="found one problem with label"):
         make_curriculum(parts, None, (0, 1), "file", 2, 0, tmp_path / "mixed.jsonl")
-
-
-def test_the_page_can_be_followed(tmp_path):
-    page = (ROOT / "docs" / "own_task.md").read_text().partition("## 8. Questions")[2]
-    commands = re.search(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1]
-    commands = re.sub(r"^\.venv/bin/python ", f"{sys.executable} ", commands, flags=re.MULTILINE)
-    commands = commands.replace(" data/prepare", f" {ROOT}/data/prepare")
-    run = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
-    done = subprocess.run(["bash", "-euc", commands], check=False, **run)
-    assert done.returncode == 0, done.stderr
-    assert "asked: 100.0% of 2 questions have an answer that the corpus holds" in done.stdout

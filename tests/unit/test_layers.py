@@ -8,7 +8,16 @@ from own_modules import MODULES, imports
 # One row a layer, the lowest first. Members of one row do not know each other.
 LAYERS = [
     ["rft"],  # the version
-    ["rft.record", "rft.grading", "rft.overlay", "rft.stats", "rft.packing", "rft.mxfp4_codec", "rft.shards"],
+    [
+        "rft.record",
+        "rft.grading",
+        "rft.overlay",
+        "rft.stats",
+        "rft.packing",
+        "rft.mxfp4_codec",
+        "rft.shards",
+        "rft.address",
+    ],
     ["rft.rules", "rft.problems", "rft.checkpoint_check", "rft.code", "rft.json_client", "rft.service"],
     ["rft.code_server", "rft.retriever"],
     ["rft.options"],
@@ -40,6 +49,7 @@ STANDARD_LIBRARY_ONLY = (
     "rft.overlay",
     "rft.options",
     "rft.shards",
+    "rft.address",
     "rft.checkpoint_check",
     "rft.code",
 )

@@ -53,9 +53,10 @@ def build(stage: Path, inputs: list[Input], settings: dict) -> dict:
             rows = (task_row(task, "humaneval" if name == HUMANEVAL else "mbpp") for task in tasks)
             drops = {"dropped": dropped if name == TRAIN else {}}
             entries[name] = write_rows(paths[name], rows) | drops | (of_humaneval if name == HUMANEVAL else of_mbpp)
-        about = (entries, list(evaluated), copies.settings(), rejected)
-        entries[TRAIN_MANIFEST] = made.write_decontamination(paths[TRAIN_MANIFEST], TRAIN, *about)
-        return made.manifest_of(paths[MANIFEST], settings, inputs, entries, verification=verification)
+        entries[TRAIN_MANIFEST] = made.write_decontamination(
+            paths[TRAIN_MANIFEST], TRAIN, entries, list(evaluated), copies.settings(), rejected
+        )
+        return made.write_manifest(paths[MANIFEST], settings, inputs, entries, verification=verification)
 
 
 def judged(tasks: list[Task]) -> dict:

@@ -44,8 +44,8 @@ def make(out: Path, given: Path | None, protocol: str, seed: int, force: bool) -
     def fetch() -> list[Input]:
         return sets.of_hub(hub.fetch(out, sets.HUB))
 
-    parts = (fetch, partial(build, settings=settings, instruction=instruction))
-    return made.make(out, MANIFEST, settings, inputs, *parts, force)
+    write = partial(build, settings=settings, instruction=instruction)
+    return made.make(out, MANIFEST, settings, inputs, fetch, write, force)
 
 
 def build(stage: Path, inputs: list[Input], settings: dict, instruction: str) -> dict:
@@ -75,10 +75,12 @@ def build(stage: Path, inputs: list[Input], settings: dict, instruction: str) ->
             source = {"source": f"the {len(evaluated)} above", "revision": ""} if name == PROBE else None
             left_out = dropped if name == TRAIN else passed_over.get(Path(name).stem, {})
             entries[name] = written | {"dropped": dict(left_out)} | (source or made.origin(of_split[name == TRAIN]))
-        about = (entries, [name for name in files if name != TRAIN], copies.settings(), rejected)
-        entries[TRAIN_MANIFEST] = made.write_decontamination(paths[TRAIN_MANIFEST], TRAIN, *about)
+        held_out = [name for name in files if name != TRAIN]
+        entries[TRAIN_MANIFEST] = made.write_decontamination(
+            paths[TRAIN_MANIFEST], TRAIN, entries, held_out, copies.settings(), rejected
+        )
         more = {"answer_overlap": copies.answer_overlap(training, evaluated), "other_sets": dict(others + more)}
-        return made.manifest_of(paths[MANIFEST], settings, inputs, entries, **more)
+        return made.write_manifest(paths[MANIFEST], settings, inputs, entries, **more)
 
 
 def read_unique(inputs: Iterable[Input], wanted: Iterable[str]) -> tuple[list[Question], dict[str, Counter], Counter]:
