@@ -38,6 +38,7 @@ SIZES = {  # length of a sequence, LoRA rank, tokens of a step; --parity: layers
 }
 ACTORS = ("resident", "eager")
 WARM_UPS, REPEATS = 2, 5
+FLAGS = ("parity", "profile", "recompute", "products-again")  # that a child gets too
 
 
 def measure(kind: str, args: argparse.Namespace, checkpoint: Path, publish: Callable[[dict], None]) -> None:
@@ -46,7 +47,10 @@ def measure(kind: str, args: argparse.Namespace, checkpoint: Path, publish: Call
 
     from benchmarks.actor_models import load, random_batch, steps
     from benchmarks.kernel_families import profiled
+    from rft.actor import model as resident
 
+    if args.products_again:
+        resident.keeps_first_products = lambda *_: False
     gpu, size = torch.cuda.is_available(), SIZES[args.shape]
     model = load(kind, checkpoint, size["rank"], args.recompute)
     held = torch.cuda.memory_allocated() / 2**30 if gpu else None
@@ -127,7 +131,7 @@ def run(kind: str, args: argparse.Namespace, checkpoint: Path, seen: Callable[[P
     file, read = args.work / f"{NAME}-{os.getpid()}-{kind}", None
     words = [sys.executable, "-m", "benchmarks.actor", "--child", kind, "--shape", args.shape, "--tokens", args.tokens]
     words += ["--work", str(checkpoint), "--out", str(file)]
-    words += [f"--{name}" for name in ("parity", "profile", "recompute") if getattr(args, name)]
+    words += [f"--{name}" for name in FLAGS if getattr(args, name.replace("-", "_"))]
     process = subprocess.Popen(words, cwd=ROOT)
     end = time.monotonic() + args.actor_seconds
     try:
@@ -213,6 +217,7 @@ def main() -> int:
     parser.add_argument("--tokens", help="of a step, with commas between; multiples of a sequence's length")
     parser.add_argument("--actor", choices=ACTORS, action="append", help="both unless given")
     parser.add_argument("--recompute", action="store_true", help="every layer of the resident actor, going backward")
+    parser.add_argument("--products-again", action="store_true", help="keep no first product for the backward pass")
     parser.add_argument("--profile", action="store_true", help="milliseconds by kernel family")
     parser.add_argument("--parity", action="store_true", help="distance from float32, and no times")
     parser.add_argument("--actor-seconds", type=float, default=300, help="an actor that takes longer is ended")
@@ -230,7 +235,8 @@ def main() -> int:
         return 0
     layers = args.layers or (size["parity"][0] if args.parity else SHAPES[args.shape]["num_hidden_layers"])
     settings = {"shape": args.shape, "layers": layers, "LoRA rank": size["rank"], "sequences of": size["length"]}
-    record = report.describe() | {"settings": settings | ({"recomputed": True} if args.recompute else {})}
+    settings |= {name: True for name in ("recompute", "products_again") if getattr(args, name)}
+    record = report.describe() | {"settings": settings}
     name = f"{NAME}_parity" if args.parity else NAME
 
     def publish() -> None:

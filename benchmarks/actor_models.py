@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
 
 def device() -> str:
-    return "cuda:0" if torch.cuda.is_available() else "cpu"
+    return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
 
 
 def random_batch(tokens: int, length: int, vocabulary: int, seed: int = 0) -> Batch:
@@ -37,15 +37,15 @@ def random_batch(tokens: int, length: int, vocabulary: int, seed: int = 0) -> Ba
     return Batch(ids.to(device()), weights.to(device()))
 
 
-def load(kind: str, checkpoint: Path, rank: int, recompute: bool = False) -> torch.nn.Module:
+def load(kind: str, checkpoint: Path, rank: int, recompute: bool = False, shard: int = 1) -> torch.nn.Module:
     """`resident`, `eager` (as transformers dequantises it, bf16) or `float32` (the same, cast), with the same adapters.
 
     Head in float32 like `--head_dtype float32`. The adapters' values are those that bf16 can hold, in each of them.
     Every layer of the eager ones is recomputed in the backward pass, as today's presets do; of the resident one's with
-    `recompute`.
+    `recompute`. `shard` ranks split the resident one's experts.
     """
     if kind == "resident":
-        model = load_resident(str(checkpoint), device())
+        model = load_resident(str(checkpoint), device(), shard=shard)
     else:
         model = GptOssForCausalLM.from_pretrained(
             checkpoint,

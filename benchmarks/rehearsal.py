@@ -15,15 +15,17 @@ On a CPU: `--shape tiny`, RAY_ADDRESS of a cluster with logical GPUs, and the pr
 """
 
 import argparse
-import json
 import os
 import random
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks import ADDED, ROOT
 from benchmarks.checkpoint import SHAPES
+from rft.data.row_files import write_rows
 from rft.data.search.prompts import DEFAULT, instruction_of
 from rft.data.search.questions import Question, question_row
 from rft.problems import problem_row
@@ -42,29 +44,39 @@ QUESTIONS = {
 REWARD = ROOT / "benchmarks" / "reward_length_parity.py"
 
 
-def write_problems(folder: Path, seed: int = 0) -> None:
-    """The launchers' files, of sums that differ everywhere."""
-    folder.mkdir(parents=True, exist_ok=True)
-    sums = random.Random(seed).sample(range(10**6), sum(PROBLEMS.values()))
-    for name, count in PROBLEMS.items():
-        pairs = [divmod(sums.pop(), 1000) for _ in range(count)]
-        rows = [problem_row(f"What is {a} + {b}?", str(a + b), f"{name}/{a}+{b}", "rehearsal") for a, b in pairs]
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+class Sum(NamedTuple):
+    id: str
+    terms: str  # "12 + 345"
+    value: str
+
+    @property
+    def question(self) -> str:
+        return f"What is {self.terms}?"
 
 
-def write_questions(folder: Path, seed: int = 0) -> Path:
-    """A search agent's files, of sums that differ everywhere; returns the corpus, where each has its passage."""
+def sums_of(counts: dict[str, int], seed: int = 0) -> dict[str, list[Sum]]:
+    """As many sums for each file as it takes; no two are equal."""
+    numbers = iter(random.Random(seed).sample(range(10**6), sum(counts.values())))
+    files = {name: [divmod(number, 1000) for number in islice(numbers, count)] for name, count in counts.items()}
+    return {name: [Sum(f"{name}/{a}+{b}", f"{a} + {b}", str(a + b)) for a, b in pairs] for name, pairs in files.items()}
+
+
+def write_problems(folder: Path) -> None:
+    """The launchers' files."""
     folder.mkdir(parents=True, exist_ok=True)
-    sums, passages = random.Random(seed).sample(range(10**6), sum(QUESTIONS.values())), []
-    for name, count in QUESTIONS.items():
-        rows = []
-        for a, b in (divmod(sums.pop(), 1000) for _ in range(count)):
-            question = Question(f"{name}/{a}+{b}", f"What is {a} + {b}?", (str(a + b),), "rehearsal")
-            rows.append(question_row(question, instruction_of(DEFAULT)))
-            passages.append({"id": question.id, "title": f"{a} + {b}", "text": f"{a} + {b} is {a + b}."})
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    corpus = folder / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps(passage) + "\n" for passage in passages))
+    for name, sums in sums_of(PROBLEMS).items():
+        write_rows(folder / name, (problem_row(each.question, each.value, each.id, "rehearsal") for each in sums))
+
+
+def write_questions(folder: Path) -> Path:
+    """A search agent's files; returns the corpus, where each question has its passage."""
+    folder.mkdir(parents=True, exist_ok=True)
+    instruction, corpus, passages = instruction_of(DEFAULT), folder / "corpus.jsonl", []
+    for name, sums in sums_of(QUESTIONS).items():
+        asked = (Question(each.id, each.question, (each.value,), "rehearsal") for each in sums)
+        write_rows(folder / name, (question_row(question, instruction) for question in asked))
+        passages += ({"id": s.id, "title": s.terms, "text": f"{s.terms} is {s.value}."} for s in sums)
+    write_rows(corpus, passages)
     return corpus
 
 
@@ -80,13 +92,11 @@ def main() -> None:
     # In a process of its own, which takes its share of the GPU with it.
     make = [sys.executable, "-m", "benchmarks.checkpoint", "--shape", args.shape, "--harmony", "--out", str(model)]
     subprocess.run(make, cwd=ROOT, check=True)
-    task = {"RETRIEVER_INDEX": "bm25"}
     if args.launcher.stem.endswith("_search"):
-        task["CORPUS"] = str(write_questions(data / "search"))
-        judge = []
+        task, judge = {"CORPUS": str(write_questions(data / "search")), "RETRIEVER_INDEX": "bm25"}, []
     else:
         write_problems(data)
-        judge = ["--remote_rm_url", str(REWARD)]
+        task, judge = {}, ["--remote_rm_url", str(REWARD)]
     # As the launcher would find it: what `benchmarks` has added for itself is not the launcher's.
     inherited = {name: value for name, value in os.environ.items() if name not in ADDED}
     environment = {"EVAL_REFERENCE": "none"} | task | inherited | {"MODEL": str(model), "DATA_ROOT": str(data)}
