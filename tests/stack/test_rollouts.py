@@ -60,6 +60,22 @@ def generate(engines: list, checkpoint, step: int = 3, max_new_tokens: int = 20,
     return experiences
 
 
+def test_the_tokenizer_is_sent_once(engines, checkpoint, monkeypatch):
+    """Ray pickles it with the prompts otherwise, which takes seconds of a rollout with gpt-oss's vocabulary."""
+    from transformers import PreTrainedTokenizerFast
+
+    pickled = []
+
+    def reduced(tokenizer, protocol):
+        pickled.append(len(tokenizer))
+        return object.__reduce_ex__(tokenizer, protocol)
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "__reduce_ex__", reduced, raising=False)
+    experiences = generate(engines, checkpoint, max_new_tokens=2)
+    assert len(experiences) == len(PROMPTS) * ARGS["n_samples_per_prompt"]
+    assert len(pickled) == 1
+
+
 def tokens(experiences: list) -> list[list[int]]:
     return [experience.sequences[0].tolist() for experience in experiences]
 
