@@ -9,6 +9,7 @@ import statistics
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
+from rft.hooks import weight_digest
 from rft.rules.stability import LOUD
 
 if TYPE_CHECKING:
@@ -34,20 +35,21 @@ async def shift(engine: "LLMRayActor") -> float | None:
     The base is measured several times with other requests between, and the nearest of these counts. An engine whose
     kernels are deterministic gives the same numbers each time, bit for bit, and one measurement shows an adapter that
     was not served. On any other the spread of the base is the noise level. What looks wrong is measured as often as
-    the base before it is judged, see `judge`.
+    the base before it is judged, see `judge`. Where nothing was to move and did, and every byte of the engine's weights
+    is the base's, its kernels have begun to round otherwise: these measurements are noise too, and the run goes on.
 
     Args:
         engine: OpenRLHF's `LLMRayActor`.
 
     Raises:
-        RuntimeError: the served weights equal the base's and the log-probabilities do not; or the layers' outputs
-            moved (`VISIBLE`, `LOUD`) and the log-probabilities do not, at once on a deterministic engine, for
-            `PATIENCE` versions in a row where noise may hide it.
+        RuntimeError: the update is zero, and both the log-probabilities and the engine's weights are others; or the
+            layers' outputs moved (`VISIBLE`, `LOUD`) and the log-probabilities do not, at once on a deterministic
+            engine, for `PATIENCE` versions in a row where noise may hide it.
     """
     version = getattr(engine, "adapter_version", 0)
     measured = engine.__dict__.setdefault("canary", {})
     if version not in measured:
-        for old in [v for v in measured if v not in ("base", "hidden")]:
+        for old in [v for v in measured if v not in ("base", "weights", "hidden")]:
             del measured[old]
         measured[version] = asyncio.ensure_future(_measure(engine, measured))
     return await measured[version]
@@ -74,6 +76,7 @@ async def _measure(engine, measured: dict) -> float | None:
     if receipts is None:
         await _log_probs(engine)  # the first may choose kernels, and so compute with others than all later ones
         measured["base"] = [await _after_others(engine, number) for number in range(MEASUREMENTS)]
+        measured["weights"] = await weight_digest.digests(engine)
         return 0.0
     if "base" not in measured:
         return None
@@ -84,12 +87,36 @@ async def _measure(engine, measured: dict) -> float | None:
     # Measurements that were equal by chance prove no determinism: one that stands alone must not end a run.
     if doubt == "changed nothing" or (noise and doubt):
         now += [await _after_others(engine, number) for number in range(1, MEASUREMENTS)]
+    if doubt == "changed nothing" and apart(base, now) > APART:
+        require_same_weights(measured["weights"], await weight_digest.digests(engine), receipts[0]["version"], moved)
+        base += now
     measured["hidden"] = judge(base, now, receipts, measured.get("hidden", 0))
     return moved
 
 
+def require_same_weights(before: list[dict], now: list[dict], version: int, moved: float) -> None:
+    """Log-probabilities moved under an adapter that changed nothing: RuntimeError unless the weights are the same.
+
+    Args:
+        before, now: checksums of the engine's workers, `rft.hooks.weight_digest`.
+        version, moved: of the adapter; by how many nats.
+    """
+    if names := weight_digest.changed(before, now):
+        raise RuntimeError(
+            f"LoRA sync: adapter version {version} changed no weight, but the canary's log-probabilities moved by "
+            f"{moved:.3g}, and {len(names)} tensors of the engine are not what they were, such as {names[0]}: the "
+            "engine does not compute with the weights of its receipts"
+        )
+    print(
+        f"canary: with adapter version {version}, which changed no weight, its log-probabilities moved by {moved:.3g} "
+        "nats, and every weight of the engine is what it was: its kernels round otherwise than before. That much is "
+        "noise from now on",
+        flush=True,
+    )
+
+
 def judge(base: list[list[float]], now: list[list[float]], receipts: list[dict], hidden: int) -> int:
-    """Compare the canary with what the workers' receipts say. Raises RuntimeError, see `shift`.
+    """Whether the canary shows the update of the workers' receipts. Raises RuntimeError, see `shift`.
 
     Args:
         base: log-probabilities of the canary's tokens, of each measurement of the base model.
@@ -104,13 +131,6 @@ def judge(base: list[list[float]], now: list[list[float]], receipts: list[dict],
     moved = min(largest_difference(now[0], one) for one in base)
     doubt = suspicion(moved, noise, receipts)
     distance = apart(base, now)
-    if doubt == "changed nothing" and distance > APART:
-        differ = sum(values not in base for values in now)
-        raise RuntimeError(
-            f"LoRA sync: adapter version {version} changed no weight, but the canary's log-probabilities moved by "
-            f"{moved:.3g} (noise {noise:.3g}), in {differ} of {len(now)} measurements: the engine does not compute "
-            "with the weights of its receipts"
-        )
     if doubt != "moved nothing" or distance > SEEN:
         return 0
     if noise and hidden + 1 < PATIENCE:

@@ -121,6 +121,32 @@ def test_canary_moves_if_and_only_if_the_weights_do(engines, checkpoint):
     assert shift() == 0
 
 
+def test_weights_that_changed_without_a_sync_are_found_out(engines, checkpoint):
+    """A zero adapter changes nothing; what the engine computes with has changed nevertheless."""
+    import ray
+    from safetensors.torch import load_file
+    from tiny_adapter import LAYERS
+
+    from rft.hooks.lora_manifest import build_manifest
+
+    generate(engines[:1], checkpoint, prompts=PROMPTS[:1])  # the base is measured
+    norm = load_file(checkpoint / "model.safetensors")["model.norm.weight"]  # no adapter's: a sync does not put it back
+
+    def scale(factor: float) -> None:
+        payload = ray.put((factor * norm).to(norm.dtype).view(torch.uint8).numpy())
+        ray.get(engines[0].update_weight_from_ref.remote("model.norm.weight", norm.dtype, tuple(norm.shape), payload))
+
+    scale(1.5)
+    zero = build_manifest(LAYERS, torch.bfloat16, version=41)
+    values = torch.zeros(zero["numel"], dtype=torch.bfloat16).view(torch.uint8).numpy()
+    ray.get(engines[0].apply_lora.remote(zero, ray.put(values)))
+    with pytest.raises(RuntimeError, match=r"version 41 changed no weight.* 1 tensors .* such as model.norm.weight"):
+        generate(engines[:1], checkpoint, prompts=PROMPTS[:1])
+    scale(1.0)
+    ray.get(engines[0].apply_lora.remote({**zero, "version": 42}, ray.put(values)))
+    generate(engines[:1], checkpoint, prompts=PROMPTS[:1])
+
+
 def test_engine_that_does_not_serve_what_it_received_is_found_out(engines, checkpoint):
     """A receipt that claims an update which the engine does not compute with: the next rollout must not happen."""
     import ray

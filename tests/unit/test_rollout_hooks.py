@@ -64,7 +64,7 @@ class Canary:
     """An engine's canary: what it computes with, and how much two measurements of that differ."""
 
     def __init__(self, monkeypatch, noise: float, two_values: bool = False):
-        self.served, self.engine, self.measurements = 0.0, types.SimpleNamespace(), 0
+        self.served, self.engine, self.measurements, self.weights = 0.0, types.SimpleNamespace(), 0, 7
         rng = random.Random(11)
 
         async def log_probs(engine) -> list[float]:
@@ -75,6 +75,10 @@ class Canary:
         async def after_others(engine, number: int) -> list[float]:
             return await log_probs(engine)
 
+        async def digests(engine) -> list[dict[str, int]]:
+            return [{"layer.weight": self.weights}]
+
+        monkeypatch.setattr(canary.weight_digest, "digests", digests)
         monkeypatch.setattr(canary, "_log_probs", log_probs)
         monkeypatch.setattr(canary, "_after_others", after_others)
         assert self.shift() == 0.0  # measures the base
@@ -82,8 +86,8 @@ class Canary:
     def shift(self) -> float:
         return asyncio.run(canary.shift(self.engine))
 
-    def sync(self, version: int, served: float, changed: float, outputs: float = 0.0) -> float:
-        self.served, self.engine.adapter_version = served, version
+    def sync(self, version: int, served: float, changed: float, outputs: float = 0.0, weights: int = 7) -> float:
+        self.served, self.engine.adapter_version, self.weights = served, version, weights
         self.engine.adapter_receipts = [
             {"version": version, "changed_share": changed, "output_moved_share": outputs}
         ] * 2
@@ -97,8 +101,8 @@ def test_canary_of_a_deterministic_engine_is_exact(monkeypatch):
     assert one.sync(2, served=1e-7, changed=0.5, outputs=0.9) == pytest.approx(1e-7)
     assert one.sync(3, served=0.0, changed=0.001, outputs=2e-4) == 0.0  # rounding swallowed nearly all of it
     assert one.shift() == 0.0 and one.measurements == before + 3, "one measurement a version"
-    with pytest.raises(RuntimeError, match="version 4 changed no weight"):
-        one.sync(4, served=1e-7, changed=0.0)
+    with pytest.raises(RuntimeError, match=r"version 4 changed no weight.* 1 tensors .* such as layer.weight"):
+        one.sync(4, served=1e-7, changed=0.0, weights=8)
     with pytest.raises(RuntimeError, match=r"version 5 .* for 1 versions: the new weights are not"):
         one.sync(5, served=0.0, changed=0.5, outputs=0.002)
 
@@ -113,7 +117,18 @@ def test_a_learning_rate_of_zero_survives_an_engine_with_noise(monkeypatch, two_
 def test_weights_that_move_without_a_receipt_are_found_in_noise(monkeypatch):
     one = Canary(monkeypatch, 0.02)
     with pytest.raises(RuntimeError, match="version 1 changed no weight"):
-        one.sync(1, served=0.5, changed=0.0)
+        one.sync(1, served=0.5, changed=0.0, weights=8)
+
+
+def test_an_engine_that_begins_to_round_otherwise_ends_no_run(monkeypatch, capsys):
+    """gpt-oss-120b's on an H200: with the first rollout its log-probabilities change for good, and no weight does."""
+    one = Canary(monkeypatch, noise=0.0)
+    assert one.sync(1, served=3.25, changed=0.0) == pytest.approx(3.25)
+    assert "moved by 3.25 nats, and every weight of the engine is what it was" in capsys.readouterr().out
+    assert one.sync(2, served=3.25, changed=0.0) == 0.0, "that much is noise now"
+    assert not capsys.readouterr().out
+    with pytest.raises(RuntimeError, match="version 3 changed no weight"):
+        one.sync(3, served=9.0, changed=0.0, weights=8)
 
 
 def test_a_sync_that_is_not_served_is_found_in_noise(monkeypatch):
