@@ -42,7 +42,8 @@ def merge_patch(diffs: list[FileDiff], before: Tree, new: Tree, pristine: Tree, 
         path, base, ours = diff.path, before.get(diff.path), new.get(diff.path)
         theirs = apply_diff(base, diff, name)
         merged, hunks, note = merge_file(base, ours, theirs, name)
-        if not hunks and (note := not_python(path, merged, ours)):
+        # With --check, which takes the patch's side of conflicts, `ours` may be none by an earlier patch's doing.
+        if not hunks and not not_python(path, ours, None) and (note := not_python(path, merged, ours)):
             hunks = 1
         result.files[path] = merged
         if hunks:
