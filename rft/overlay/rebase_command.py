@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -29,7 +31,8 @@ def rebase(arguments: Namespace) -> int:
         raise OverlayError(USAGE, "--check and --continue", wanted="one of them")
     if arguments.resume:
         source = find_source(patches, selector, arguments.version)
-        report = series_rebase.resume(source, _work(arguments, source.name))
+        with _stdout_for_the_report(arguments):
+            report = series_rebase.resume(source, _work(arguments, source.name))
         return _show(arguments, report, source)
     names = _distributions(load_packages(patches, [selector], strict=False), selector)
     import_name = load_packages(patches, [selector], strict=False)[0].import_name
@@ -39,8 +42,14 @@ def rebase(arguments: Namespace) -> int:
     if arguments.check:
         report = series_rebase.check(source, release, old)
     else:
-        report = series_rebase.start(source, release, old, _work(arguments, source.name))
+        with _stdout_for_the_report(arguments):
+            report = series_rebase.start(source, release, old, _work(arguments, source.name))
     return _show(arguments, report, source)
+
+
+def _stdout_for_the_report(arguments: Namespace) -> contextlib.AbstractContextManager:
+    """With --json, stdout holds the document alone."""
+    return contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext()
 
 
 def _work(arguments: Namespace, name: str) -> Path:

@@ -34,9 +34,8 @@ def work(world: World) -> Path:
 def report(world: World, *words: str, version: str = "1.3") -> tuple[int, dict]:
     """Exit status and document of `rebase alpha VERSION`."""
     code, out, err = world.run("rebase", "alpha", version, "--json", *words)
-    start = out.find("{\n")
-    assert start >= 0, err
-    return code, load(out[start:])
+    assert out, err
+    return code, load(out)
 
 
 def statuses(document: dict) -> dict[str, str]:

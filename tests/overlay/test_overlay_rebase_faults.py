@@ -50,6 +50,7 @@ def test_a_kill_at_any_step_is_continued(world, tmp_path, monkeypatch, name, at,
         patch.setattr(rebase, name, killed(at, getattr(rebase, name), after))
         with pytest.raises(Killed):
             world.run("rebase", "alpha", "1.3", *wheels)
+    world.capsys.readouterr()  # what the one that was killed has said
     begun = (work(world) / rebase.STATE).exists()
     code, document = report(world, *(["--continue"] if begun else wheels))
     assert code == 0 and statuses(document) == {"one": "moved", "two-things": "moved"}
