@@ -24,6 +24,7 @@ from .series import Package, dump, sha256
 from .upstream import Release
 
 STATE = ".git/rft-rebase.json"
+BEGUN = ".git/rft-begun"  # first of all: what holds it is ours to remove
 RESOLVED, OWN = "resolved", "own"
 DROPPED = (UPSTREAM, EMPTY)
 
@@ -60,7 +61,11 @@ def start(source: Source, release: Release, old: Release, work: Path) -> dict:
             wanted="none",
             repair=f"{command(source)} --continue, or begin again: rm -r {work}",
         )
+    if work.exists() and any(work.iterdir()) and not (work / BEGUN).is_file():
+        raise OverlayError(USAGE, f"{work} is not empty", wanted="a new folder", repair="pass another --dir")
     shutil.rmtree(work, ignore_errors=True)  # what was killed before it had a state
+    (work / BEGUN).parent.mkdir(parents=True)
+    (work / BEGUN).touch()
     title = f"{source.package.import_name} {release.version} as upstream ships it"
     make_repository(work, dict(release.files), title, release.version)
     for path, data in old.files.items():

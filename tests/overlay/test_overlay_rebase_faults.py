@@ -94,6 +94,17 @@ def test_what_does_not_fit_the_state_is_refused(world, tmp_path):
     assert code == 2 and "one of them" in err
 
 
+def test_a_folder_of_somebody_else_is_left_alone(world, tmp_path):
+    mine = tmp_path / "mine"
+    (mine / ".git").mkdir(parents=True)
+    (mine / "thesis.txt").write_text("years of work")
+    wheels = both(world, release(tmp_path, MOVED))
+    code, _, err = world.run("rebase", "alpha", "1.3", "--dir", str(mine), *wheels)
+    assert code == 2 and "is not empty" in err and (mine / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    assert report(world, "--dir", str(tmp_path / "empty"), *wheels)[0] == 0
+
+
 def rewritten(wheel, change):
     """The wheel with `change(name, data)` -> [(name, data), …] in place of each member."""
     with zipfile.ZipFile(wheel) as archive:
