@@ -1,36 +1,42 @@
-# make setup: this machine's stack, RFT_STACK=gpu or cpu the other. make quick: what to run before a commit, in minutes.
-# make test: everything, cheap gates first. make unit, make lint: those alone. They set up the CPU stack, in which all tests
-# run. tests/README.md says what is where.
+# make setup: this machine's stack, RFT_STACK=gpu or cpu the other, RFT_STACK=cpu-0.9.4 one with a newer OpenRLHF.
+# make quick: what to run before a commit, in minutes. make test: everything, cheap gates first. make unit, make lint: those
+# alone. They set up the CPU stack, in which all tests run. make test-next: check, unit and stack with the newer OpenRLHF.
+# tests/README.md says what is where.
 SHELL := bash
 .SHELLFLAGS := -Eeuo pipefail -c
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE
 
-# The CPU stack's, wherever launch/stack.sh says it is.
-PYTHON := $(shell RFT_STACK=cpu bash -c '. launch/common.sh; printf %s "$${PYTHON#"$$ROOT"/}"')
+# The stack that tests run in, and its interpreter, wherever launch/stack.sh says it is.
+STACK := cpu
+PYTHON := $(shell RFT_STACK=$(STACK) bash -c '. launch/common.sh; printf %s "$${PYTHON#"$$ROOT"/}"')
 SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prune -o \( -name '*.sh' -o -path ./.ci/run \) -print)
 
 # $(call stage,COMMANDS): run them under the target's name and print how long they took.
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: quick test setup cpu-stack lint check unit overlay code short commands stack
+.PHONY: quick test test-next setup cpu-stack lint check unit overlay code short commands stack
 
 quick: cpu-stack lint check unit overlay short
 
 test: cpu-stack lint check unit overlay code commands stack
 
+# To which the series has been carried by rebase (docs/overlay.md).
+test-next:
+	@$(MAKE) --no-print-directory STACK=cpu-0.9.4 check unit stack
+
 setup:
 	$(call stage,bash -c '. launch/common.sh; setup_env' setup)
 
 cpu-stack:
-	$(call stage,RFT_STACK=cpu bash -c '. launch/common.sh; setup_env' setup)
+	$(call stage,RFT_STACK=$(STACK) bash -c '. launch/common.sh; setup_env' setup)
 
 lint: cpu-stack
 	$(call stage,$(PYTHON) -m ruff check .; $(PYTHON) -m ruff format --check .; $(dir $(PYTHON))shellcheck -x $(SCRIPTS))
 
 check: cpu-stack
-	$(call stage,$(PYTHON) -m rft.overlay check)
+	$(call stage,$(PYTHON) -m rft.overlay check --python $(PYTHON))
 
 unit overlay: cpu-stack
 	$(call pytest,tests/$@ --numprocesses 2)

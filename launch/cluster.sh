@@ -7,7 +7,7 @@ use_cluster() {
     local name=${CLUSTER:-} presets
     CLUSTER_ARGS=()
     mapfile -t presets < <(cluster_presets)
-    if [[ -z $name && $STACK_GIVEN == cpu ]]; then name=cpu; fi
+    if [[ -z $name && $STACK_GIVEN == cpu* ]]; then name=cpu; fi
     if [[ -z $name ]]; then
         name=$(python_module rft.runs.cluster "${MODEL_ID##*/}" "${presets[@]}") || exit
     fi
@@ -37,7 +37,7 @@ share_gpu() {
 
 # require_share: after share_gpu, a utilisation for GPUs that it could not see, those of a cluster at RAY_ADDRESS.
 require_share() {
-    [[ $DRY_RUN != 1 && $RFT_STACK == gpu && -n ${OPTION[colocate_all_models]} ]] || return 0
+    [[ $DRY_RUN != 1 && $STACK_KIND == gpu && -n ${OPTION[colocate_all_models]} ]] || return 0
     [[ " ${COMMAND[*]}" == *" --vllm_gpu_memory_utilization"* ]] ||
         die "the engine's part of a shared GPU is not known" "no GPU here to compute it for" \
             "--vllm_gpu_memory_utilization" "give it (docs/running.md), or launch on a machine with such a GPU"

@@ -168,7 +168,7 @@ names_in() {
 require_gpus() {
     [[ $DRY_RUN != 1 && -z ${RAY_ADDRESS:-} ]] || return 0
     local found=0 needed=${OPTION[gpus]}
-    [[ $RFT_STACK == cpu ]] || found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true # 0 without any
+    [[ $STACK_KIND == cpu ]] || found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true # 0 without any
     if [[ -n ${RETRIEVER_GPUS:-} && -n ${CUDA_VISIBLE_DEVICES:-} ]]; then
         found=$(tr -cd , <<<"$CUDA_VISIBLE_DEVICES" | wc -c) found=$((found + 1)) # without the retriever's
     fi

@@ -46,7 +46,7 @@ complete_retriever() {
 # take_gpus: RETRIEVER_GPUS out of what the training sees.
 take_gpus() {
     local gpu own=",${RETRIEVER_GPUS:-}," here=() left=()
-    [[ -n ${RETRIEVER_GPUS:-} && $RETRIEVER_GPUS != all && $RFT_STACK == gpu ]] || return 0
+    [[ -n ${RETRIEVER_GPUS:-} && $RETRIEVER_GPUS != all && $STACK_KIND == gpu ]] || return 0
     [[ -z ${RAY_ADDRESS:-} ]] || die "GPUs of a cluster are Ray's to give" "RETRIEVER_GPUS and RAY_ADDRESS" \
         "one of the two" "start the retriever apart, where Ray has no GPU, and set RETRIEVER_URL to it (docs/running.md)"
     IFS=, read -r -a here <<<"${CUDA_VISIBLE_DEVICES-$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null |

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The environment: uv, .venv-cpu or .venv-gpu from the hash-locked requirements, patches. Sourced by launch/common.sh.
+# The environment: uv, .venv-cpu or .venv-gpu (or a newer release's, .venv-cpu-VERSION) from the hash-locked requirements, patches. Sourced by launch/common.sh.
 # No index address is set here: uv and pip take mirrors and credentials from the user's own configuration.
 
 UV_VERSION=0.13.8
@@ -38,7 +38,8 @@ setup_env() {
 }
 
 # link_environment: .venv, by which people call programs, is a link to .venv-gpu once that is set up, else to .venv-cpu.
-# Never back, so a launch of the CPU stack changes nothing on a machine with GPUs, nor does a login node without them.
+# Never back, so a launch of the CPU stack changes nothing on a machine with GPUs, nor does a login node without them. It
+# never names the environment of a newer release.
 link_environment() {
     local wanted=.venv-cpu present note users
     present=$(readlink -- "$ROOT/.venv" || true)
@@ -46,6 +47,8 @@ link_environment() {
     users=$(users_of "$ROOT/.venv")
     if [[ $VENV == "$ROOT/.venv" ]]; then
         note=""
+    elif [[ $RFT_STACK != "$STACK_KIND" ]]; then
+        note=": call programs of ${VENV##*/}/bin"
     elif is_environment "$ROOT/.venv"; then
         note=", .venv is the $(stack_of "$ROOT/.venv") stack's: call programs of ${VENV##*/}/bin"
     elif [[ $present == "$wanted" ]]; then

@@ -1,8 +1,9 @@
 # shellcheck shell=bash disable=SC2034  # read by the others
-# Which of the two stacks a launch takes, its environment's place, and what the stack reads. Sourced by launch/common.sh.
+# Which of the stacks a launch takes, its environment's place, and what the stack reads. Sourced by launch/common.sh.
 
-# choose_stack: RFT_STACK=cpu|gpu, else gpu where nvidia-smi lists one. Each stack has an environment of its own, which a
-# launch names by its own path, so that nothing changes under a run when the link .venv comes to name the other one.
+# choose_stack: RFT_STACK=cpu|gpu, else gpu where nvidia-smi lists one; cpu-VERSION, of a newer OpenRLHF, where
+# requirements/ has it. Each stack has an environment of its own, which a launch names by its own path, so that nothing
+# changes under a run when the link .venv comes to name another one. STACK_KIND is cpu or gpu.
 choose_stack() {
     STACK_GIVEN=${RFT_STACK:-} # who asks for the CPU gets its preset too, see use_cluster
     if [[ -z ${RFT_STACK:-} ]]; then
@@ -10,13 +11,20 @@ choose_stack() {
         # No pipe: one that stops reading at the first GPU can end nvidia-smi with SIGPIPE, and with it this machine's GPUs.
         if command -v nvidia-smi >/dev/null && [[ $(nvidia-smi -L 2>/dev/null) == *"GPU "[0-9]*:* ]]; then RFT_STACK=gpu; fi
     fi
-    [[ $RFT_STACK == cpu || $RFT_STACK == gpu ]] ||
-        die "unknown stack" "RFT_STACK=$RFT_STACK" "cpu or gpu" "unset RFT_STACK"
+    STACK_KIND=${RFT_STACK%%-*}
+    [[ $RFT_STACK =~ ^[cg]pu$ || $RFT_STACK =~ ^[cg]pu-[0-9.]+$ && -r $ROOT/requirements/$RFT_STACK.txt ]] ||
+        die "unknown stack" "RFT_STACK=$RFT_STACK" "one of $(known_stacks)" "unset RFT_STACK"
     export RFT_STACK
     VENV="$ROOT/.venv-$RFT_STACK"
     # An environment of the user, or of before there were two.
     ! is_environment "$ROOT/.venv" || [[ $(stack_of "$ROOT/.venv") != "$RFT_STACK" ]] || VENV="$ROOT/.venv"
     PYTHON="$VENV/bin/python"
+}
+
+# known_stacks: those that requirements/ has, in one line.
+known_stacks() {
+    local file
+    for file in "$ROOT"/requirements/[cg]pu*.txt; do basename -- "$file" .txt; done | paste -sd ' '
 }
 
 # is_environment FOLDER: whether .venv is there and not the link that set-up makes.
@@ -28,7 +36,7 @@ is_environment() {
 stack_of() {
     local stamp=""
     [[ ! -f $1/.rft-setup ]] || read -r stamp <"$1/.rft-setup" || true
-    if [[ $stamp =~ ^"stack "(cpu|gpu)"," ]]; then printf '%s' "${BASH_REMATCH[1]}"; else printf '%s' "$RFT_STACK"; fi
+    if [[ $stamp =~ ^"stack "([cg]pu[-0-9.]*)"," ]]; then printf '%s' "${BASH_REMATCH[1]}"; else printf '%s' "$RFT_STACK"; fi
 }
 
 # export_environment: before Ray starts, whose workers inherit it. The values that launch/stack.env lists give way to
@@ -41,7 +49,7 @@ export_environment() {
     flag TRANSFORMERS_OFFLINE 1
     export HF_HUB_OFFLINE TRANSFORMERS_OFFLINE
     while read -r stack variable; do
-        [[ $stack == all || $stack == "$RFT_STACK" ]] || continue
+        [[ $stack == all || $stack == "$STACK_KIND" ]] || continue
         name=${variable%%=*}
         [[ -n ${!name:-} ]] || export "${variable?}"
     done <"$ROOT/launch/stack.env"

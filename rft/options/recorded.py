@@ -8,7 +8,7 @@ from pathlib import Path
 from rft.options.command import given
 
 PRIVATE = re.compile(r"(wandb|token|secret|password|api_?key)", re.IGNORECASE)
-INTERPRETER = re.compile(r"(/(?:.*?/)?)\.venv(?:-[cg]pu)?/")  # of a checkout: see launch/stack.sh
+INTERPRETER = re.compile(r"(/(?:.*?/)?)\.venv(?:-[cg]pu[-0-9.]*)?/")  # of a checkout: see launch/stack.sh
 
 
 def read_manifest(run_dir: Path) -> dict:

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import shutil
 import tempfile
-import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 from . import ledger
 from .commands import REPOSITORY, examine
+from .commits import all_diffs, changed_files, commit_patch, git, make_repository, read_commits
 from .diff import apply_diff, header_text, parse_patch
 from .errors import NOT_WANTED, REFUSED, USAGE, OverlayError
-from .headers import TEMPLATE, commit_message, fields, lint, lint_probes, normalise, slug
+from .headers import TEMPLATE, commit_message, lint_probes, slug
 from .installer import repair_command
 from .plan import pristine_bytes, require_install, require_undrifted
+from .rebase_source import mark_edited
 from .series import Package, build_lock, default_patches, dump, load_packages, sha256
 from .state import drifted_outside, read, record_rows
 from .target import Install, examine_target, resolve
-
-# Output must not depend on the author's configuration.
-DIFF = [
-    *("diff-tree", "-p", "-r", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--text"),
-    *("--no-color", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3", "--inter-hunk-context=0"),
-    *("--diff-algorithm=myers", "--indent-heuristic"),
-]
-# What an author reads or changes; binaries would only make the repository slow.
-TEXT = {".py", ".pyi", ".json", ".jinja", ".txt", ".toml", ".yaml", ".yml", ".md", ".cfg", ".h", ".cu", ".cuh", ".sh"}
-
-
-def git(folder: Path, *arguments: str, data: bytes | None = None) -> bytes:
-    """Run git in `folder` without anybody's configuration; a failure raises OverlayError (exit 2) with git's words."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "LC_ALL": "C"}
-    for role in ("AUTHOR", "COMMITTER"):
-        environment |= {f"GIT_{role}_NAME": "rft overlay", f"GIT_{role}_EMAIL": "overlay@localhost"}
-    command = ["git", "-C", str(folder), *arguments]
-    done = subprocess.run(command, input=data, capture_output=True, env=environment, check=False)
-    if done.returncode:
-        raise OverlayError(USAGE, f"git {arguments[0]} failed in {folder}", found=done.stderr.decode().strip())
-    return done.stdout
+from .wheels import TEXT, wheel_hashes, wheel_name
 
 
 def edit(python: str | None, patches: Path | None, selectors: list[str], folder: Path | None) -> Path:
@@ -65,41 +46,20 @@ def edit(python: str | None, patches: Path | None, selectors: list[str], folder:
     if folder and folder.exists() and os.listdir(folder):
         raise OverlayError(USAGE, f"{folder} is not empty", wanted="a new folder", repair="pass another --dir")
     place = Path(folder or tempfile.mkdtemp(prefix=f"rft-edit-{package.import_name}-")).resolve()
-    place.mkdir(parents=True, exist_ok=True)
     tree: dict[str, bytes | None] = {
         path: read(install.root, path)
         for path in record_rows(install)
         if path.startswith(f"{package.import_name}/") and Path(path).suffix in TEXT
     }
     tree |= {path: pristine_bytes(inspection, path, file) for path, file in inspection.files.items()}
-    git(place, "init", "-q", "-b", "overlay")
-    git(place, "config", "core.autocrlf", "false")
-    (place / ".git/info").mkdir(exist_ok=True)
-    (place / ".git/info/attributes").write_text("* -text\n")
-    (place / ".git/info/exclude").write_text("__pycache__/\n")
-    _write_tree(place, tree)
-    git(place, "add", "-A")
-    git(place, "commit", "-q", "-m", f"{package.import_name} {package.version} as upstream ships it")
-    git(place, "tag", "base")
+    make_repository(place, tree, f"{package.import_name} {package.version} as upstream ships it", package.version)
     for name, data in package.patches.items():
-        for diff in parse_patch(data, name):
-            tree[diff.path] = apply_diff(tree.get(diff.path), diff, name)
-            _write_tree(place, {diff.path: tree[diff.path]})
-        git(place, "add", "-A")
-        message = commit_message(header_text(data), name.removesuffix(".patch"))
-        git(place, "commit", "-q", "-F", "-", data=message.encode())
+        made = {diff.path: apply_diff(tree.get(diff.path), diff, name) for diff in parse_patch(data, name)}
+        commit_patch(place, name, data, made)
+        tree |= made
     print(f"{place}\n  change, reorder or add commits after the tag `base`, one per patch, then:")
     print(f"  bash apply_patches.sh finish {place}")
     return place
-
-
-def _write_tree(place: Path, tree: dict[str, bytes | None]) -> None:
-    for path, data in tree.items():
-        if data is None:
-            (place / path).unlink(missing_ok=True)
-        else:
-            (place / path).parent.mkdir(parents=True, exist_ok=True)
-            (place / path).write_bytes(data)
 
 
 def new(python: str | None, patches: Path | None, selectors: list[str], name: str, folder: Path | None) -> None:
@@ -121,47 +81,29 @@ def finish(python: str | None, patches: Path | None, folder: Path, wheels: list[
     """
     patches = patches or default_patches()
     folder = folder.resolve()
-    commits = _commits(folder)
-    contents: dict[str, bytes] = {}
-    problems: list[str] = []
-    names = _known_names(patches)
-    for commit in commits:
-        diff = git(folder, *DIFF, f"{commit}^", commit)
-        header, name = normalise(git(folder, "log", "-1", "--format=%B", commit).decode())
-        subject = (fields(header)[0].get("Subject") or [""])[0]
-        name = f"{name}.patch" if name else names.get(subject) or f"{slug(subject)}.patch"
-        if name in contents:
-            problems.append(f"{commit[:10]}: a second patch named {name}; give it another Subject or Patch-Name")
-        if not diff:
-            problems.append(f"{name}: commit {commit[:10]} changes nothing")
-        problems += [f"{name}: {problem}" for problem in lint(header)]
-        contents[name] = header.encode() + b"\n" + diff
-    if problems:
-        raise OverlayError(
-            NOT_WANTED,
-            "\n  ".join(["some commits cannot become patches", *problems]),
-            repair=f"git -C {folder} rebase -i base   (reword, edit)",
-        )
-    paths = sorted({diff.path for name, data in contents.items() for diff in parse_patch(data, name)})
-    tops = sorted({path.split("/")[0] if "/" in path else path for path in paths})
+    contents = read_commits(folder, patches)
+    tops = sorted({diff.path.split("/")[0] for diff in all_diffs(contents)})
     if len(tops) != 1:
         raise OverlayError(
             NOT_WANTED, "the commits change files outside one package", found=" ".join(tops), wanted="one top folder"
         )
-    package, install = _package(python, patches, tops[0], contents)
-    files = {}
-    for path in paths:
-        pristine, wanted = (_git_file(folder, revision, path) for revision in ("base", "HEAD"))
-        if package.patched(path, pristine) != wanted:
-            raise OverlayError(NOT_WANTED, f"the commits do not lead from base to HEAD in {path}; is base an ancestor?")
-        by = [name for name, _ in package.diffs[path]]
-        if pristine == wanted:
-            raise OverlayError(NOT_WANTED, f"the changes cancel out in {path}", found=", ".join(by), wanted="no change")
-        files[path] = {"pristine": sha256(pristine), "patched": sha256(wanted), "by": by}
+    package, install = _package(python, patches, tops[0], contents, folder)
+    files = changed_files(folder, package)
     distributions = _distributions(package, install, wheels)
     _require_upstream(package, install, files, wheels)
+    mark_edited(package)
+    return write_series(patches, package, distributions, files)
+
+
+def write_series(
+    patches: Path, package: Package, distributions: dict[str, list[str]], files: dict[str, dict]
+) -> Package:
+    """Write the folder of a series, and the ledger of all of them."""
+    contents = package.patches
     lock = build_lock(package.import_name, package.version, distributions, contents, files)
     _write(package.folder, contents, lock)
+    if package.folder.parent != patches:  # staged, so that a folder half written is never seen
+        package = replace(package, folder=_moved(package.folder, patches / package.folder.name))
     (patches / "README.md").write_text(ledger.render(load_packages(patches, [], strict=False)))
     print(f"{package.folder}: {len(contents)} patches, {len(files)} files, tree_id {lock['tree_id']}")
     for name, data in contents.items():
@@ -170,51 +112,21 @@ def finish(python: str | None, patches: Path | None, folder: Path, wheels: list[
     return package
 
 
-def _commits(folder: Path) -> list[str]:
-    """Commits after `base`, oldest first."""
-    if not git(folder, "tag", "--list", "base").strip():
-        raise OverlayError(
-            USAGE,
-            f"{folder} has no tag base",
-            wanted="upstream's files, tagged",
-            repair="bash apply_patches.sh edit PACKAGE",
-        )
-    if git(folder, "status", "--porcelain").strip():
-        raise OverlayError(NOT_WANTED, f"uncommitted work in {folder}", repair=f"git -C {folder} status")
-    if git(folder, "rev-list", "--merges", "base..HEAD").strip():
-        raise OverlayError(NOT_WANTED, f"{folder} has merge commits after base", wanted="one line of commits")
-    if git(folder, "rev-list", "base", "--not", "HEAD").strip():
-        raise OverlayError(NOT_WANTED, f"{folder}: HEAD does not descend from the tag base")
-    commits = git(folder, "rev-list", "--reverse", "base..HEAD").decode().split()
-    if not commits:
-        raise OverlayError(NOT_WANTED, f"{folder} has no commit after base", wanted="one commit per patch")
-    return commits
+def _package(
+    python: str | None, patches: Path, top: str, contents: dict[str, bytes], folder: Path
+) -> tuple[Package, Install]:
+    """The package folder that provides `top`, with the new contents; a first series makes a new one.
 
-
-def _known_names(patches: Path) -> dict[str, str]:
-    """Subject -> file name of the patches that exist, so that a reworded series keeps its names."""
-    result = {}
-    for path in sorted(patches.glob("*/*.patch")):
-        for subject in fields(header_text(path.read_bytes()))[0].get("Subject", []):
-            result[subject] = path.name
-    return result
-
-
-def _git_file(folder: Path, revision: str, path: str) -> bytes | None:
-    if not git(folder, "ls-tree", revision, "--", path).strip():
-        return None
-    return git(folder, "cat-file", "blob", f"{revision}:{path}")
-
-
-def _package(python: str | None, patches: Path, top: str, contents: dict[str, bytes]) -> tuple[Package, Install]:
-    """The package folder that provides `top`, with the new contents; a first series makes a new one."""
+    Of several series it is the one whose version `edit` has written into the repository, else the installed one's.
+    """
     if list(patches.glob("*/lock.json")):
         found = [p for p in load_packages(patches, [], strict=False) if p.import_name == top]
     else:
         found = []
     probe = Package(patches, top, "", {p: [] for q in found for p in q.distributions}, contents, {})
     install = resolve(examine_target(python, [probe], REPOSITORY, need_rft=False), probe)
-    matching = [p for p in found if p.version == install.version.split("+")[0]]
+    version = git(folder, "config", "--default", install.version, "--get", "rft.version").decode().strip().split("+")[0]
+    matching = [p for p in found if p.version == version]
     if found and not matching:
         known = ", ".join(p.version for p in found)
         raise OverlayError(REFUSED, f"{top} {install.version or 'is not installed'}", wanted=f"version {known}")
@@ -246,7 +158,11 @@ def _require_upstream(package: Package, install: Install, files: dict[str, dict]
         # Rows of files that patches create are ours.
         sources.append({p: rows[p] for p in files if p in rows and files[p]["pristine"] is not None})
     if not sources:
-        raise OverlayError(REFUSED, f"nothing to check the base of {package.name} against", repair="pass --wheel FILE")
+        raise OverlayError(
+            REFUSED,
+            f"nothing to check the base of {package.name} against",
+            repair="pass --wheel FILE, or --python of an environment that has this version",
+        )
     for source in sources:
         for path, row in files.items():
             if source.get(path) != row["pristine"]:
@@ -259,28 +175,14 @@ def _require_upstream(package: Package, install: Install, files: dict[str, dict]
                 )
 
 
-def wheel_name(wheel: Path) -> tuple[str, str]:
-    """(distribution, public version) from a wheel's file name."""
-    if not wheel.name.endswith(".whl") or not zipfile.is_zipfile(wheel):
-        raise OverlayError(USAGE, f"{wheel} is not a wheel", wanted="a .whl file of the version that is patched")
-    name, version, *_ = wheel.name.split("-")
-    return name.replace("_", "-").lower(), version.split("+")[0]
-
-
-def wheel_files(wheel: Path, paths: list[str]) -> dict[str, bytes]:
-    """Content of members by their path in site-packages (some wheels put them below *.data/purelib/)."""
-    result = {}
-    with zipfile.ZipFile(wheel) as archive:
-        for member in archive.namelist():
-            path = member.split(".data/purelib/")[-1].split(".data/platlib/")[-1]
-            if path in paths:
-                result[path] = archive.read(member)
-    return result
-
-
-def wheel_hashes(wheel: Path, paths: list[str]) -> dict[str, str]:
-    """path -> sha256 of wheel members."""
-    return {path: sha256(data) for path, data in wheel_files(wheel, paths).items()}
+def _moved(staged: Path, folder: Path) -> Path:
+    """Put a new folder in the place of the one that is there, if any."""
+    aside = staged.with_name(f"{staged.name}.old")
+    if folder.exists():
+        shutil.move(folder, aside)
+    shutil.move(staged, folder)
+    shutil.rmtree(aside, ignore_errors=True)
+    return folder
 
 
 def _write(folder: Path, contents: dict[str, bytes], lock: dict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,16 +10,17 @@ import tempfile
 from pathlib import Path
 
 from . import ledger
-from .author import wheel_files, wheel_name
-from .commands import REPOSITORY
+from .commands import REPOSITORY, by_import_name, choose
 from .diff import apply_diff, header_text, parse_patch
 from .errors import OverlayError
 from .headers import lint, lint_probes
 from .plan import pristine_bytes, require_install, stage
-from .series import Package, build_lock, default_patches, load_packages, sha256
+from .rebase_source import Carried
+from .series import Package, build_lock, default_patches, load_packages, require_locked, sha256
 from .state import inspect, read, record_rows
 from .target import Target, examine_target, resolve
 from .transaction import blob
+from .wheels import wheel_files, wheel_name
 
 # Without these GNU patch and git would look at the environment, prompt, leave backups, or skip files of a checkout.
 ENGINES = {
@@ -27,18 +29,29 @@ ENGINES = {
 }
 
 
-def check(python: str | None, patches: Path | None, selectors: list[str], wheels: list[Path]) -> list[str]:
-    """Problems found in headers, series, locks and ledger, one line each; empty when all is well.
+def check(
+    python: str | None, patches: Path | None, selectors: list[str], wheels: list[Path]
+) -> tuple[list[str], list[str]]:
+    """Problems found in headers, series, locks and ledger, one line each; empty when all is well. And notes.
 
     Pristine bytes come from `wheels`, else from the target, patched or not. Raises OverlayError (exit 3) where neither
-    has them.
+    has them; of several series of one package, those for other versions than the installed one are read, not applied,
+    which a note says.
     """
     patches = patches or default_patches()
     packages = load_packages(patches, selectors, strict=False)
     target = examine_target(python, packages, REPOSITORY, need_rft=False)
     problems: list[str] = []
-    for package in packages:
-        problems += [f"{package.name}: {problem}" for problem in _check_package(package, target, wheels)]
+    notes: list[str] = []
+    for series in by_import_name(packages):
+        chosen, _ = choose(target, series)
+        for package in series:
+            elsewhere = package is not chosen and not _wheel(package, wheels)
+            found = _check_read(package) + _locked(package) if elsewhere else _check_package(package, target, wheels)
+            problems += [f"{package.name}: {problem}" for problem in found]
+            if elsewhere:
+                notes.append(f"{package.name}: not applied, {package.version} is not installed here (--wheel FILE)")
+            notes += [f"{package.name}: {note}" for note in _behind(package, series)]
     ledger_path = patches / "README.md"
     everything = load_packages(patches, [], strict=False)
     try:
@@ -46,10 +59,11 @@ def check(python: str | None, patches: Path | None, selectors: list[str], wheels
             problems.append(f"{ledger_path.name} is stale: bash apply_patches.sh finish DIR writes it")
     except OverlayError as error:  # a malformed patch, already listed above
         problems.append(f"{ledger_path.name} cannot be compared: {error.what}")
-    return problems
+    return problems, notes
 
 
-def _check_package(package: Package, target: Target, wheels: list[Path]) -> list[str]:
+def _check_read(package: Package) -> list[str]:
+    """Problems that show without upstream's bytes."""
     problems: list[str] = []
     for path in sorted(package.folder.glob("*.patch")):
         if path.name not in package.patches:
@@ -57,6 +71,30 @@ def _check_package(package: Package, target: Target, wheels: list[Path]) -> list
     for name, data in package.patches.items():
         header = header_text(data)
         problems += [f"{name}: {problem}" for problem in lint(header) + lint_probes(header, REPOSITORY)]
+    return problems
+
+
+def _locked(package: Package) -> list[str]:
+    try:
+        require_locked(package)
+    except OverlayError as error:
+        return [str(error)]
+    return []
+
+
+def _behind(package: Package, series: list[Package]) -> list[str]:
+    """Whether the series that this one was carried from has changed since (rebase.json)."""
+    file = package.folder / Carried.FILE
+    report = json.loads(file.read_bytes()) if file.is_file() else {}
+    source = next((each for each in series if each.name == report.get("from")), None)
+    if source is None or source.lock["series_id"] == report["series_id"]:
+        return []
+    again = f".venv/bin/python -m rft.overlay rebase {package.import_name} {package.version}"
+    return [f"{source.name} has changed since it was carried here: {again}"]
+
+
+def _check_package(package: Package, target: Target, wheels: list[Path]) -> list[str]:
+    problems = _check_read(package)
     try:
         pristine = _pristine(package, target, wheels)
         patched = {path: package.patched(path, data) for path, data in pristine.items()}
@@ -72,10 +110,9 @@ def _check_package(package: Package, target: Target, wheels: list[Path]) -> list
 def _pristine(package: Package, target: Target, wheels: list[Path]) -> dict[str, bytes | None]:
     """Upstream's bytes of every file that the series touches, None for those it creates."""
     paths = list(package.diffs)
-    for wheel in wheels:
-        if wheel_name(wheel)[0] in package.distributions:
-            files = wheel_files(wheel, paths)
-            return {path: files.get(path) for path in paths}
+    if wheel := _wheel(package, wheels):
+        files = wheel_files(wheel, paths)
+        return {path: files.get(path) for path in paths}
     install = resolve(target, package)
     inspection = inspect(package, install)
     require_install(inspection)
@@ -90,6 +127,12 @@ def _pristine(package: Package, target: Target, wheels: list[Path]) -> dict[str,
         else:
             result[path] = None
     return result
+
+
+def _wheel(package: Package, wheels: list[Path]) -> Path | None:
+    """The wheel that the series is for; a single one of another version is an error that the hashes show."""
+    mine = [wheel for wheel in wheels if wheel_name(wheel)[0] in package.distributions]
+    return next((w for w in mine if wheel_name(w)[1] == package.version), mine[0] if len(mine) == 1 else None)
 
 
 def _check_lock(package: Package, pristine: dict, patched: dict) -> list[str]:

@@ -55,9 +55,16 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("packages", nargs=1, metavar="PACKAGE")
     new.add_argument("name", metavar="NAME", help="file name of the patch, without .patch")
     finish.add_argument("dir", type=Path, metavar="DIR", help="git repository with the tag `base`")
+    rebase = command("rebase", "Carry a series to another release of its package, patch by patch.", packages=False)
+    rebase.add_argument("packages", nargs=1, metavar="PACKAGE")
+    rebase.add_argument("version", nargs="?", default="", metavar="VERSION", help="with --check: default the newest")
+    rebase.add_argument("--check", action="store_true", help="say what it would cost, write nothing")
+    rebase.add_argument("--continue", dest="resume", action="store_true", help="after a conflict is settled, or a kill")
+    rebase.add_argument("--json", action="store_true", help="the report as a document")
+    rebase.add_argument("--dir", type=Path, metavar="DIR", help="default: .cache/rebase/PACKAGE-VERSION")
     for sub in (edit, new):
         sub.add_argument("--dir", type=Path, metavar="DIR", help="default: a new temporary folder")
-    for sub in (check, finish, repair):
+    for sub in (check, finish, repair, rebase):
         sub.add_argument("--wheel", type=Path, action="append", default=[], metavar="FILE", help="upstream's wheel")
     return parser
 
@@ -166,9 +173,11 @@ def _line(inspection: Inspection) -> str:
 def _check(arguments) -> int:
     from .check import check
 
-    problems = check(arguments.python, arguments.patches, arguments.packages, arguments.wheel)
+    problems, notes = check(arguments.python, arguments.patches, arguments.packages, arguments.wheel)
     for problem in problems:
         print(problem, file=sys.stderr)
+    for note in notes:
+        print(f"note: {note}")
     print(f"{len(problems)} problems" if problems else "check: ok")
     return NOT_WANTED if problems else OK
 
@@ -194,6 +203,12 @@ def _finish(arguments) -> int:
     return OK
 
 
+def _rebase(arguments) -> int:
+    from .rebase_command import rebase
+
+    return rebase(arguments)
+
+
 _COMMANDS = {
     "status": _status,
     "verify": _verify,
@@ -204,4 +219,5 @@ _COMMANDS = {
     "edit": _edit,
     "new": _new,
     "finish": _finish,
+    "rebase": _rebase,
 }

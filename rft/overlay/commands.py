@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import rft
@@ -13,7 +13,7 @@ from .installer import REPOSITORY, install_command, repair_command
 from .plan import plan_apply, plan_revert, require_install
 from .series import Package, default_patches, load_packages
 from .state import Inspection, drifted_outside, inspect
-from .target import Target, examine_target, require_rft, resolve
+from .target import Install, Target, examine_target, require_rft, resolve
 from .transaction import Change, commit, locked, recover
 
 
@@ -51,14 +51,25 @@ def examine(
     """Look at every selected package in the target. Reads only."""
     packages = load_packages(patches or default_patches(), selectors or [])
     target = examine_target(python, packages, REPOSITORY, need_rft)
-    inspections = [inspect(package, resolve(target, package)) for package in packages]
-    # Folders for several versions of one package may exist side by side: the installed version picks its own.
-    chosen: dict[str, Inspection] = {}
-    for inspection in inspections:
-        name = inspection.package.import_name
-        if name not in chosen or chosen[name].state == "WRONG_VERSION":
-            chosen[name] = inspection
-    return Examined(target, list(chosen.values()))
+    return Examined(target, [inspect(*choose(target, series)) for series in by_import_name(packages)])
+
+
+def by_import_name(packages: list[Package]) -> list[list[Package]]:
+    """The series of each package, for several versions side by side."""
+    names = dict.fromkeys(package.import_name for package in packages)
+    return [[package for package in packages if package.import_name == name] for name in names]
+
+
+def choose(target: Target, series: list[Package]) -> tuple[Package, Install]:
+    """Of several series of one package, the one for the installed version; the first, refused, where none is."""
+    installs = [resolve(target, package) for package in series]
+    fitting = [n for n, install in enumerate(installs) if install.refusal != "WRONG_VERSION"]
+    package, install = series[fitting[0] if fitting else 0], installs[fitting[0] if fitting else 0]
+    if install.refusal and len(series) > 1:
+        known = " or ".join(each.version for each in series)
+        reason = install.reason.replace(f"wanted {package.version}", f"wanted {known}")
+        install = replace(install, known=known, reason=reason)
+    return package, install
 
 
 def verify(examined: Examined, expect: list[str]) -> None:

@@ -14,7 +14,7 @@ from .errors import DOES_NOT_APPLY, OverlayError
 
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _GIT = re.compile(rb"diff --git a/(\S+) b/(\S+)\n")
-_PATH = re.compile(r"[A-Za-z0-9_+\-][A-Za-z0-9_.+\-]*(/[A-Za-z0-9_+\-][A-Za-z0-9_.+\-]*)*")
+PLAIN_PATH = re.compile(r"[A-Za-z0-9_+\-][A-Za-z0-9_.+\-]*(/[A-Za-z0-9_+\-][A-Za-z0-9_.+\-]*)*")
 _REFUSED = {
     b"old mode": "changes a file mode",
     b"new mode": "changes a file mode",
@@ -155,7 +155,7 @@ def _paths(line: bytes, name: str, at: int) -> str:
     if not match or match[1] != match[2]:
         raise _bad(name, at, f"unsupported file line {line[:120]!r}: two equal plain paths a/… b/… are wanted")
     path = match[1].decode(errors="replace")
-    if not _PATH.fullmatch(path) or ".." in path.split("/"):
+    if not PLAIN_PATH.fullmatch(path) or ".." in path.split("/"):
         raise _bad(name, at, f"unsafe path {path!r}")
     return path
 

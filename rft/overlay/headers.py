@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from .versions import satisfies
+
 REQUIRED = ("Subject", "Group", "Why", "Upstream-Status", "Affects", "Probe", "Remove-When")
 REPEATABLE = ("Probe", "Gate")
 # In the order of the ledger: what training gpt-oss needs comes first.
@@ -67,6 +69,15 @@ def fields(text: str) -> tuple[dict[str, list[str]], list[str]]:
                 f"unknown header line {line!r}: fields are {', '.join((*REQUIRED, 'Gate'))}, indent to continue"
             )
     return found, problems
+
+
+def due(text: str, distributions: list[str], version: str) -> str:
+    """The Remove-When of a header where this version of one of the distributions makes it true; else empty."""
+    for value in fields(text)[0].get("Remove-When", []):
+        match = re.match(rf"([A-Za-z0-9][A-Za-z0-9._-]*?)({_CLAUSE}(?:,{_CLAUSE})*) \[", value)
+        if match and match[1].lower() in distributions and satisfies(version, match[2]):
+            return value
+    return ""
 
 
 def lint(text: str) -> list[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 from .diff import header_text, parse_patch
 from .headers import ESSENTIAL, GROUPS, fields
+from .merge import CLEAN, MOVED
+from .rebase_source import Carried
 from .series import Package
 
 HEAD = """# Patches
@@ -17,11 +21,15 @@ option or variable that turns a patch on, or the part of it that `Affects` names
 
 
 def render(packages: list[Package]) -> str:
-    """The complete file: what the groups are for, a table a group, then the details of each package's patches."""
+    """The complete file: what the groups are for, a table a group, then the details of each package's patches.
+
+    A patch that several series of one package have is listed once, by the first of them.
+    """
     rows = [
         (package, name, data, {k: [_plain(v) for v in values] for k, values in fields(header_text(data))[0].items()})
         for package in packages
         for name, data in package.patches.items()
+        if package is _first_with(packages, package, name)
     ]
     groups = {group: [row for row in rows if row[3].get("Group") == [group]] for group in GROUPS}
     lines = [HEAD.format(essential=" and ".join(f"`{group}`" for group in ESSENTIAL))]
@@ -33,18 +41,40 @@ def render(packages: list[Package]) -> str:
         for package, name, _, header in found:
             gates = "<br>".join(f"`{gate.removesuffix(' (default off)')}`" for gate in header.get("Gate", []))
             lines.append(f"| {_link(package, name)} | {_cell(_first(header, 'Why'))} | {gates} |")
-    return "\n".join([*lines, "", *(_details(package, rows) for package in packages)])
+    return "\n".join([*lines, "", *(_details(package, packages, rows) for package in packages)])
 
 
-def _details(package: Package, rows: list[tuple]) -> str:
+def _first_with(packages: list[Package], package: Package, name: str) -> Package:
+    return next(p for p in packages if p.import_name == package.import_name and name in p.patches)
+
+
+def _carried(package: Package) -> str:
+    """What `rebase` has made of the series that this one comes from, by rebase.json; empty without one."""
+    file = package.folder / Carried.FILE
+    report = json.loads(file.read_bytes()) if file.is_file() else {"patches": []}
+    by_status: dict[str, list[str]] = {}
+    for row in report["patches"]:
+        by_status.setdefault(row["status"], []).append(row["patch"].removesuffix(".patch"))
+    shown = [f"{len(by_status[status])} {status}" for status in (CLEAN, MOVED) if status in by_status]
+    rest = {status: names for status, names in by_status.items() if status not in (CLEAN, MOVED)}
+    shown += [f"{len(names)} {status} ({', '.join(sorted(names))})" for status, names in rest.items()]
+    return f" Carried from {report['from']}: {', '.join(shown)}." if shown else ""
+
+
+def _details(package: Package, packages: list[Package], rows: list[tuple]) -> str:
     lock = package.lock
     lines = [
         f"## Details: {package.name}",
         f"{len(package.patches)} patches, {len(package.files)} files, tree_id `{lock['tree_id']}`, "
         f"series_id `{lock['series_id']}`. Applies to {' or '.join(f'`{name}`' for name in package.distributions)} "
-        f"{package.version}. In the order of the series; paths are in `{package.import_name}/`.",
+        f"{package.version}.{_carried(package)} In the order of the series; paths are in `{package.import_name}/`.",
         "",
     ]
+    above = sum(package is not _first_with(packages, package, name) for name in package.patches)
+    if above:
+        lines.insert(2, f"{above} of them are described above, by the series that they come from.")
+    if above == len(package.patches):
+        lines.pop()
     for owner, name, data, header in rows:
         if owner is not package:
             continue

@@ -9,9 +9,8 @@ import subprocess
 import sys
 from argparse import Namespace
 
-from .commands import REPOSITORY, expected
+from .commands import REPOSITORY, examine, expected
 from .errors import NOT_WANTED, OK, REFUSED, OverlayError
-from .series import default_patches, load_packages
 from .target import find_python, is_running
 
 TIMEOUT_SECONDS = 120
@@ -25,7 +24,7 @@ def verify_nodes(arguments: Namespace) -> int:
         command = [python, "-m", "rft.overlay", "verify", "--ray", *arguments.packages, "--python", python]
         command += [f"--expect={item}" for item in arguments.expect] + ["--json"] * arguments.json
         return subprocess.run(command, check=False).returncode
-    packages = load_packages(arguments.patches or default_patches(), arguments.packages)
+    packages = [i.package for i in examine(python, arguments.patches, arguments.packages).inspections]
     expect = expected(arguments.expect, packages)
     wanted: dict[str, set[str]] = {}
     for package in packages:

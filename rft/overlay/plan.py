@@ -20,6 +20,7 @@ def require_install(inspection: Inspection) -> None:
     package, install = inspection.package, inspection.install
     if not install.refusal:
         return
+    version = install.known or package.version
     repairs = {
         "EDITABLE": f"patch your source tree with git, or {install_command(install, package)}",
         "AMBIGUOUS": "uninstall every copy but one",
@@ -28,7 +29,7 @@ def require_install(inspection: Inspection) -> None:
         REFUSED,
         f"{package.name}: {install.refusal}",
         found=install.reason,
-        wanted=f"one plain install of {' or '.join(package.distributions)} {package.version} in {install.python}",
+        wanted=f"one plain install of {' or '.join(package.distributions)} {version} in {install.python}",
         repair=repairs.get(install.refusal, install_command(install, package)),
     )
 

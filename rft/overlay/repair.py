@@ -7,7 +7,6 @@ from pathlib import Path
 
 import rft
 
-from .author import wheel_files, wheel_name
 from .commands import Examined, transact
 from .errors import NOT_WANTED, OverlayError
 from .index import from_index
@@ -17,6 +16,7 @@ from .series import sha256
 from .state import Inspection, drifted_outside, hard_links, record_rows
 from .target import require_rft
 from .transaction import Change
+from .wheels import wheel_files, wheel_name
 
 
 def repair(examined: Examined, wait: float, wheels: list[Path]) -> tuple[Examined, list[Change], list[str]]:

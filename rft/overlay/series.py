@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .diff import FileDiff, apply_diff, parse_patch, reverse
 from .errors import DOES_NOT_APPLY, USAGE, OverlayError
+from .versions import order
 
 SCHEMA = 1
 
@@ -122,6 +123,7 @@ def load_packages(patches: Path, selectors: list[str], strict: bool = True) -> l
     """
     folders = sorted(path.parent for path in patches.glob("*/lock.json")) if patches.is_dir() else []
     packages = [load_package(folder, strict=False) for folder in folders]
+    packages.sort(key=lambda p: (p.name.removesuffix(p.version), order(p.version)))
     unlocked = sorted(path.parent.name for path in patches.glob("*/series") if not (path.parent / "lock.json").exists())
     if unlocked and not (selectors and not set(selectors) & set(unlocked)):
         raise OverlayError(

@@ -155,8 +155,15 @@ def inspect(package: Package, install: Install) -> Inspection:
 
 def record_rows(install: Install) -> dict[str, str | None]:
     """path -> sha256 as the installer recorded it in RECORD, None for rows without a hash."""
+    return record_hashes((read(install.root, f"{install.dist_info}/RECORD") or b"").decode())
+
+
+def record_hashes(record: str) -> dict[str, str | None]:
+    """The same, of the text of a RECORD; a row that is none is left out."""
     rows: dict[str, str | None] = {}
-    for line in (read(install.root, f"{install.dist_info}/RECORD") or b"").decode().splitlines():
+    for line in record.splitlines():
+        if line.count(",") < 2:
+            continue
         path, digest, _size = line.rsplit(",", 2)
         value = digest.removeprefix("sha256=")
         rows[path] = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex() if value else None

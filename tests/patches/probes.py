@@ -2,14 +2,14 @@
 
 import json
 import os
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 
-from rft.overlay.commands import REPOSITORY
+from rft.overlay.commands import REPOSITORY, examine
 from rft.overlay.diff import header_text
 from rft.overlay.headers import fields
-from rft.overlay.series import default_patches, load_packages
 
 FACTS = "RFT_PROBE_FACTS"  # where the plugin below writes: it runs in a process of its own
 RUN_FIXTURE = "run_dir"  # what asks for it reads a whole training run
@@ -33,10 +33,10 @@ class Probe:
 
 
 def all_probes() -> list[Probe]:
-    """Every probe of every patch, in series order."""
+    """Every probe of every patch of the installed series, in series order."""
     return [
         Probe(package.name, patch, test)
-        for package in load_packages(default_patches(), [], strict=False)
+        for package in (inspection.package for inspection in examine(sys.executable).inspections)
         for patch, data in package.patches.items()
         for test in fields(header_text(data))[0].get("Probe", [])
     ]

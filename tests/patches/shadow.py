@@ -22,6 +22,7 @@ from rft.overlay.commands import REPOSITORY, examine
 from rft.overlay.plan import pristine_bytes
 from rft.overlay.series import build_lock, dump, sha256
 from rft.overlay.state import Inspection
+from rft.record.environment import stack_name
 
 SKIPPED = ("runs", "*.egg-info", "shared")
 
@@ -29,6 +30,9 @@ SKIPPED = ("runs", "*.egg-info", "shared")
 @cache
 def inspections() -> list[Inspection]:
     return examine(sys.executable).inspections
+
+
+SERIES = {inspection.package.import_name: inspection.package.name for inspection in inspections()}  # of those installed
 
 
 def make_shadow(place: Path, out: dict[str, set[str]]) -> tuple[Path, list[str]]:
@@ -141,7 +145,9 @@ def _link_environment(place: Path) -> None:
     (own / "rft-shadow.pth").write_text(f"{place}\n{site}\n")
     # What the launcher compares before it would install anything.
     stamp = '. launch/common.sh; setup_fingerprint >"$VENV/$STAMP"'
-    subprocess.run(["bash", "-c", stamp, "setup"], cwd=place, env=shadow_variables() | {"RFT_STACK": "cpu"}, check=True)
+    subprocess.run(
+        ["bash", "-c", stamp, "setup"], cwd=place, env=shadow_variables() | {"RFT_STACK": stack_name()}, check=True
+    )
 
 
 def _link(source: Path, target: Path, below: str, real: set[str], files: set[str]) -> None:

@@ -13,9 +13,10 @@ from functools import cache
 import pytest
 from forked import run_forked
 from probes import RUN_FIXTURE, Outcome, Probe, all_probes, collect, read_outcomes
-from shadow import change_shadow, make_shadow, run_in_shadow
+from shadow import SERIES, change_shadow, make_shadow, run_in_shadow
 
 PROBES = all_probes()
+OPENRLHF, VLLM = SERIES["openrlhf"], SERIES["vllm"]
 SECONDS_PROBE, SECONDS_RUN = 900, 2400
 LEFT_OUT = "left out"
 ASSERTED = ("assert ", "AssertionError", "Failed: ")  # how pytest begins what it says of an assertion, and of `fail`
@@ -33,14 +34,14 @@ UPSTREAM_DIES = {
 # at. (Without cpu-live-weights the probe of cpu-rows-alone would fail as well: these two are apart.)
 TOGETHER = (
     {
-        "vllm-0.15.1/cpu-live-weights.patch",
-        "vllm-0.15.1/cpu-seeded-requests.patch",
-        "vllm-0.15.1/engine-options.patch",
-        "vllm-0.15.1/gpt-oss-unknown-weights.patch",
-        "vllm-0.15.1/ranks-on-the-loopback.patch",
+        f"{VLLM}/cpu-live-weights.patch",
+        f"{VLLM}/cpu-seeded-requests.patch",
+        f"{VLLM}/engine-options.patch",
+        f"{VLLM}/gpt-oss-unknown-weights.patch",
+        f"{VLLM}/ranks-on-the-loopback.patch",
     },
-    {"vllm-0.15.1/cpu-rows-alone.patch", "vllm-0.15.1/mxfp4-without-kernel.patch"},
-    {"openrlhf-0.9.3/mxfp4-loaded-once.patch", "openrlhf-0.9.3/ranks-on-the-loopback.patch"},
+    {f"{VLLM}/cpu-rows-alone.patch", f"{VLLM}/mxfp4-without-kernel.patch"},
+    {f"{OPENRLHF}/mxfp4-loaded-once.patch", f"{OPENRLHF}/ranks-on-the-loopback.patch"},
 )
 # These run in processes of their own making and use what no patch touches of vLLM, or fail before they start an engine.
 WITHOUT_ENGINE = (
@@ -72,7 +73,7 @@ def run_tests(root, label: str, out: dict[str, set[str]], tests: list[str], seco
 
     Where no engine is started, in the one shadow `root/forked`, which is changed from one call to the next.
     """
-    forked = "vllm-0.15.1" not in out and all(test.startswith(WITHOUT_ENGINE) for test in tests)
+    forked = VLLM not in out and all(test.startswith(WITHOUT_ENGINE) for test in tests)
     place = root / ("forked" if forked else label)
     if place.exists():
         also = change_shadow(place, out)

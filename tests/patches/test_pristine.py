@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from shadow import make_shadow, run_in_shadow
+from shadow import SERIES, make_shadow, run_in_shadow
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_BOTH = {
@@ -51,9 +51,9 @@ def dense_checkpoint(tmp_path_factory):
 
 
 def test_patched_equals_pristine_bit_for_bit(dense_checkpoint, tmp_path):
-    series = (ROOT / "patches" / "openrlhf-0.9.3" / "series").read_text().split()
+    series = (ROOT / "patches" / SERIES["openrlhf"] / "series").read_text().split()
     assert set(series) >= IN_BOTH
-    place, also = make_shadow(tmp_path / "pristine", {"openrlhf-0.9.3": set(series) - IN_BOTH})
+    place, also = make_shadow(tmp_path / "pristine", {SERIES["openrlhf"]: set(series) - IN_BOTH})
     assert also == []
     (tmp_path / "reward.py").write_text(REWARD)
     options = [*OPTIONS, "--remote_rm_url", str(tmp_path / "reward.py")]

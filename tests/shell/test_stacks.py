@@ -51,6 +51,29 @@ def test_each_stack_has_an_environment_of_its_own(checkout):
 
 
 @needs_uv
+def test_a_newer_release_has_an_environment_beside_the_others(checkout):
+    """Chosen by its whole name; .venv never names it, and it reads what the CPU's reads."""
+    add_requirement(checkout, "newer", "cpu-1.2.3")
+    code, out, err = setup(checkout, RFT_STACK="cpu-1.2.3")
+    assert code == 0, err
+    assert "environment: .venv-cpu-1.2.3, the cpu-1.2.3 stack: call programs of .venv-cpu-1.2.3/bin\n" in out
+    assert modules(checkout, ".venv-cpu-1.2.3") == {"newer"} and not (checkout / ".venv").exists()
+    assert setup(checkout)[0] == 0 and modules(checkout) == {"first"}
+    code, out, _ = setup(checkout, RFT_STACK="cpu-1.2.3")
+    assert code == 0 and "installing" not in out and modules(checkout) == {"first"}
+    python = checkout / ".venv-cpu-1.2.3/bin/python"
+    asked = [python, "-c", "from rft.record.environment import stack_name; print(stack_name())"]
+    done = subprocess.run(asked, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    assert done.stdout == "cpu-1.2.3\n"
+    read = ["bash", "-c", '. launch/common.sh; echo "$STACK_KIND $DS_ACCELERATOR"', "setup"]
+    environment = {"PATH": os.environ["PATH"], "RFT_STACK": "cpu-1.2.3"}
+    done = subprocess.run(read, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "cpu cpu\n"
+    code, _, err = setup(checkout, RFT_STACK="cpu-1.2.4")
+    assert code == 1 and "RFT_STACK=cpu-1.2.4" in err and "one of cpu-1.2.3 cpu gpu" in err
+
+
+@needs_uv
 def test_nothing_changes_under_a_live_run(checkout):
     assert setup(checkout)[0] == 0
     with library_in_use(checkout / ".venv-cpu") as pid:

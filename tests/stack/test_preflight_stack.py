@@ -12,6 +12,7 @@ import pytest
 from ranks import run_module
 
 from rft.options import command
+from rft.record.environment import stack_name
 from rft.runs.preflight import software
 from rft.runs.preflight.lines import GO
 
@@ -25,7 +26,7 @@ INCOMPLETE = [[], ["--num_episodes", "3", "--target_modules", "q_proj", "--eps_c
 
 def training_words(launcher: Path, place: Path, recipe: str = "") -> list[str]:
     """The options of the training command that a launcher prints, for a model in `place`."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(place), "RFT_STACK": "cpu", "DRY_RUN": "1"}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(place), "RFT_STACK": stack_name(), "DRY_RUN": "1"}
     environment |= {"RUN_DIR": str(place / "run"), "MODEL": str(place), "CLUSTER": "8xh100", "RECIPE": recipe}
     done = subprocess.run(["bash", launcher], env=environment, cwd=place, capture_output=True, text=True)
     (line,) = (line for line in done.stdout.splitlines() if command.MODULE in line)

@@ -9,6 +9,7 @@ import pytest
 from listeners import beyond_loopback, listening
 from ports import free_port
 
+from rft.record.environment import stack_name
 from rft.runs.gpu_processes import command_of
 from rft.runs.memory import marked_processes
 
@@ -29,7 +30,7 @@ def start(tmp_path, name, body, **environment):
     script.write_text(f'source "{ROOT}/launch/common.sh"\n{body}\n')
     return subprocess.Popen(
         ["bash", script],
-        env={"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "RUN_DIR": str(tmp_path / name)} | environment,
+        env={"PATH": os.environ["PATH"], "RFT_STACK": stack_name(), "RUN_DIR": str(tmp_path / name)} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

