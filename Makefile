@@ -14,11 +14,11 @@ SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prun
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: quick test setup cpu-stack lint check unit overlay code short commands stack
+.PHONY: quick test setup cpu-stack lint check unit overlay code short commands jobs stack clusters
 
 quick: cpu-stack lint check unit overlay short
 
-test: cpu-stack lint check unit overlay code commands stack
+test: cpu-stack lint check unit overlay code commands jobs stack
 
 setup:
 	$(call stage,bash -c '. launch/common.sh; setup_env' setup)
@@ -49,6 +49,14 @@ short: cpu-stack
 EVALUATION := tests/stack/test_evaluation.py
 commands: cpu-stack
 	$(call pytest,$(EVALUATION) tests/shell --numprocesses 2 --dist loadfile --no-loadscope-reorder)
+
+# Jobs on a real Slurm of three nodes in namespaces, which train nothing; as root, else they skip. make clusters: those
+# that train, too.
+jobs: cpu-stack
+	$(call pytest,tests/clusters/test_slurm_jobs.py)
+
+clusters: cpu-stack
+	$(call pytest,tests/clusters --durations 15)
 
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
 # Long files first, so that both end together.
