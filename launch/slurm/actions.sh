@@ -33,6 +33,33 @@ submit() {
     printf 'run directory: %s\n' "$RUN_DIR"
 }
 
+# smoke CLUSTER: submit the job, wait for it, print its page; its verdict is the exit status.
+smoke() {
+    local status=0 job
+    (($# == 1)) || die "smoke takes a cluster" "smoke $*" "its name alone" "bash launch/slurm.sh smoke gh200"
+    JOB_FOLDER=$(realpath -ms -- "${RUN_DIR:-$ROOT/runs/slurm_smoke/$(date -u +%Y%m%dT%H%M%SZ)}") JOB_NAME=rft-smoke
+    read_preset "$1"
+    SBATCH_TIMELIMIT=${SMOKE_TIMELIMIT:-20}
+    job_values
+    PLACES=("$JOB_FOLDER" "${JOB_SCRATCH:-/tmp}" /tmp)
+    [[ -n ${JOB_SCRATCH:-} ]] || unset 'PLACES[2]'
+    if [[ $DRY_RUN == 1 ]]; then
+        write_script smoke
+        return 0
+    fi
+    require_slurm
+    [[ ! -e $JOB_FOLDER/job.sh ]] || die "the folder is taken" "$JOB_FOLDER" "a new or empty one" "choose another RUN_DIR"
+    mkdir -p -- "$JOB_FOLDER"
+    write_script smoke >"$JOB_FOLDER/job.sh"
+    printf 'waiting for the smoke test; its output: %s\n' "$JOB_FOLDER"
+    job=$(env -u SBATCH_TIMELIMIT sbatch --parsable --wait "$JOB_FOLDER/job.sh") || status=$? # what is exported wins over a script
+    [[ -n $job ]] || die "Slurm refuses the job" "sbatch's message above" "a job that this cluster takes" \
+        "correct the preset's variables (bash launch/slurm.sh smoke --dry-run $1 shows them)"
+    cat -- "$JOB_FOLDER/${job%%;*}.log" || die "the smoke test left no output" "no log of job $job" "its page" \
+        "scontrol show job $job says how it ended; nodes must share the disk of $JOB_FOLDER"
+    return "$status"
+}
+
 # submit_job: JOB_FOLDER's job.sh.
 submit_job() {
     local job

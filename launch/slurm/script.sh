@@ -12,7 +12,7 @@ write_script() {
     directives
     printf '# Written by launch/slurm.sh. Values first, then %s.\n' "launch/slurm/{nodes,ray_nodes,$1}.sh"
     for name in ROOT PYTHON RFT_STACK JOB_FOLDER JOB_MODULES JOB_PROXY_MODULE JOB_INTERFACE JOB_SCRATCH RETRIEVER_PLACE \
-        NODE_CPUS SLURM_PROGRAMS; do
+        NODE_CPUS NODE_GPUS SLURM_PROGRAMS; do
         printf '%s=%q\n' "$name" "${!name:-}"
     done
     printf_array JOB_ENV
@@ -23,7 +23,11 @@ write_script() {
         printf_array GIVEN
         printf_array RETRIEVER_COMMAND
         ;;
-    smoke) printf_array PLACES ;;
+    smoke)
+        printf 'GPUS_PER_NODE=%q RETRIEVER_URL=%q RETRIEVER_PORT=%q\n' "${GPUS_PER_NODE:-}" "${RETRIEVER_URL:-}" "${RETRIEVER_PORT:-}"
+        printf 'export RETRIEVER_URL\n'
+        printf_array PLACES
+        ;;
     esac
     declare -f die
     sed '/^# shellcheck /d' "$ROOT"/launch/slurm/{nodes,ray_nodes,"$1"}.sh
@@ -57,8 +61,8 @@ directives() {
     done
     if ((SBATCH_EXCLUSIVE)); then printf '#SBATCH --exclusive\n'; fi
     [[ -z ${STOP_SIGNAL:-} ]] || directive signal "$STOP_SIGNAL"
-    # A job that lost a node ends by that node's name; it is not begun again on others without being asked.
-    printf '#SBATCH --no-requeue\n'
+    # A job that has lost a node lives long enough to say which, and is not begun again on others without being asked.
+    printf '#SBATCH --no-requeue\n#SBATCH --no-kill\n'
     names=$(for name in "${SECRETS[@]}"; do [[ -z ${!name:-} ]] || printf '%s,' "$name"; done)
     directive export "${names:-NONE,}" # what a job does must not depend on the shell that it was submitted from
 }

@@ -116,6 +116,13 @@ class Cluster:
             assert time.monotonic() < deadline, f"job {job} is {state}, not {wanted}\n{shown}"
             time.sleep(0.2)
 
+    def cut_off(self, node: str) -> None:
+        """As a node that loses its power: it answers nothing any more, and what ran there is gone."""
+        self.asked("ip", "link", "set", f"to_{node}", "down")
+        there = '[ "$(stat -Lc %i $p/ns/net 2>/dev/null)" = "$(stat -Lc %i /run/netns/$0)" ]'
+        kill = f"for p in /proc/[0-9]*; do {there} && kill -KILL ${{p#/proc/}}; done; true"
+        self.asked("sh", "-c", kill, node)
+
     def stop(self) -> None:
         """End it with all that it started."""
         self.outer.kill()  # --kill-child: the first process of the namespace ends with it, and so all of them

@@ -1,60 +1,8 @@
 """launch/slurm.sh on a real Slurm of three nodes, with a launcher that trains nothing."""
 
 import re
-import time
-from pathlib import Path
 
-import pytest
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-
-
-@pytest.fixture
-def job(slurm, tmp_path_factory):
-    """Submit the toy launcher; (run directory, job id). The job is gone behind the test."""
-    submitted = []
-
-    def submit(*options: str, **environment: str) -> tuple[Path, str]:
-        run = slurm.work / f"run{len(list(slurm.work.glob('run*')))}"
-        done = slurm_sh(slurm, "submit", HERE / "toy.env", HERE / "toy_launcher.sh", *options, run=run, **environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        submitted.append(run)
-        return run, re.search(r"^job (\d+);", done.stdout, re.MULTILINE)[1]
-
-    yield submit
-    for run in submitted:
-        slurm_sh(slurm, "cancel", run, "--now")
-        for job in jobs_of(run):
-            slurm.wait_for_job(job)
-
-
-def slurm_sh(slurm, *words, run=None, **environment):
-    environment = {"SEED": "7"} | environment | ({"RUN_DIR": str(run)} if run else {})
-    return slurm.run("bash", ROOT / "launch/slurm.sh", *words, **environment)
-
-
-def jobs_of(run: Path) -> list[str]:
-    rows = [line.split() for line in (run / "slurm/jobs.log").read_text().splitlines()]
-    return [row[1] for row in rows if row[2] == "submitted"] + [row[3] for row in rows if row[2] == "submits"]
-
-
-def trained(run: Path, job: str, least: int) -> None:
-    """Wait until the run has taken that many steps."""
-    deadline = time.monotonic() + 60
-    while steps(run) < least:
-        assert time.monotonic() < deadline and " ends with status " not in said(run, job), said(run, job)
-        time.sleep(0.1)
-
-
-def said(run: Path, job: str) -> str:
-    log = run / f"slurm/{job}.log"
-    return log.read_text() if log.exists() else ""
-
-
-def steps(run: Path) -> int:
-    file = run / "steps"
-    return int(file.read_text() or 0) if file.exists() else 0
+from slurm_runs import jobs_of, said, slurm_sh, steps, trained
 
 
 def test_a_job_runs_its_launcher_to_the_end(slurm, job):

@@ -85,6 +85,28 @@ own_folders() {
     done
 }
 
+# modules: a function `module` in login shells, where clusters have theirs; proxy/default sets the proxy, as on clusters whose
+# nodes reach the outside by one. The proxy answers every request with 403, as it does for hosts of the cluster.
+modules() {
+    cp -r /etc/profile.d "$WORK/profile.d"
+    cat >"$WORK/profile.d/modules.sh" <<'CONF'
+module() {
+    case $2 in
+    proxy/default) export http_proxy=http://10.77.0.254:3128 HTTP_PROXY=http://10.77.0.254:3128 ;;
+    toy/*) export TOY_MODULE=$2 ;;
+    *) echo "ERROR: Unable to locate a modulefile for '$2'" >&2 && return 0 ;; # as older ones do
+    esac
+    export LOADEDMODULES=${LOADEDMODULES:+$LOADEDMODULES:}$2
+}
+CONF
+    mount --bind "$WORK/profile.d" /etc/profile.d
+    python3 -c 'import http.server
+class Proxy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.send_error(403)
+    do_POST = do_CONNECT = do_GET
+http.server.ThreadingHTTPServer(("10.77.0.254", 3128), Proxy).serve_forever()' 2>"$WORK/proxy.log" &
+}
+
 # clients: sbatch and the others as they are where Slurm is installed: they find their libraries by themselves.
 clients() {
     local program
@@ -116,6 +138,7 @@ mkdir -p "$WORK/state" "$WORK"/spool-n{1,2,3}
 chmod 700 "$WORK"
 network
 settings
+modules
 clients
 daemons
 printf 'ready\n'
