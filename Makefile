@@ -1,6 +1,6 @@
 # make setup: this machine's stack, RFT_STACK=gpu or cpu the other. make quick: what to run before a commit, in minutes.
-# make test: everything, cheap gates first. make unit, make lint: those alone. They set up the CPU stack, in which all tests
-# run. tests/README.md says what is where.
+# make test: everything, cheap gates first. make unit, make lint: those alone. make clusters:
+# several hosts. They set up the CPU stack, in which all tests run. tests/README.md says what is where.
 SHELL := bash
 .SHELLFLAGS := -Eeuo pipefail -c
 .NOTPARALLEL:
@@ -50,11 +50,12 @@ EVALUATION := tests/stack/test_evaluation.py
 commands: cpu-stack
 	$(call pytest,$(EVALUATION) tests/shell --numprocesses 2 --dist loadfile --no-loadscope-reorder)
 
-# Jobs on a real Slurm of three nodes in namespaces, which train nothing; as root, else they skip. make clusters: those
-# that train, too.
+# Jobs on a real Slurm of three nodes in namespaces, which train nothing; as root, else they skip.
 jobs: cpu-stack
 	$(call pytest,tests/clusters/test_slurm_jobs.py)
 
+# Several hosts, in network namespaces of this machine: needs root, and skips by name where they are not allowed. Not part of
+# `make test`, but for the jobs.
 clusters: cpu-stack
 	$(call pytest,tests/clusters --durations 15)
 

@@ -69,6 +69,7 @@ cluster_environment() {
     fi
     export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1} TRANSFORMERS_OFFLINE=${TRANSFORMERS_OFFLINE:-1}
     for word in "${JOB_ENV[@]}"; do export "${word?}"; done
+    [[ -z $NETWORK ]] || export NETWORK
     # Ray must neither pack the folder that it is called from nor build it anew on the nodes, which have no index.
     export RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 RFT_STACK JOB_ID=$SLURM_JOB_ID
     unset RAY_RUNTIME_ENV_HOOK
@@ -116,7 +117,7 @@ address_of() {
 begin_retriever() {
     local address
     address=$(address_of "$1")
-    RETRIEVER_PORT=${RETRIEVER_PORT:-$((20000 + SLURM_JOB_ID % 10000))}
+    RETRIEVER_PORT=${RETRIEVER_PORT:-$((19000 + SLURM_JOB_ID % 1000))} # below Ray's
     RETRIEVER_TOKEN=${RETRIEVER_TOKEN:-$("$PYTHON" -c 'import secrets; print(secrets.token_urlsafe())')}
     export RETRIEVER_URL=http://$address:$RETRIEVER_PORT RETRIEVER_TOKEN
     begin_step "the retriever" "$1" "$JOB_FOLDER/$SLURM_JOB_ID.retriever.log" \
@@ -125,16 +126,22 @@ begin_retriever() {
 
 # wait_for_retriever: up to ten minutes, since an index of tens of GB is read first.
 wait_for_retriever() {
-    local asking
     say "waiting for the retriever at $RETRIEVER_URL"
-    "$PYTHON" -m rft.runs.retriever "$RETRIEVER_URL" --seconds 600 </dev/null &
+    while_steps_live "$PYTHON" -m rft.runs.retriever "$RETRIEVER_URL" --seconds 600
+}
+
+# while_steps_live CMD ARG…: its status; 1 as soon as a watched step ends.
+while_steps_live() {
+    local asking
+    "$@" </dev/null &
     asking=$!
-    until ! kill -0 "$asking" 2>/dev/null; do
+    while kill -0 "$asking" 2>/dev/null; do
         if step_ended; then
-            kill "$asking"
+            kill "$asking" 2>/dev/null || true # it may have ended meanwhile
             return 1
         fi
-        sleep 1
+        sleep 1 &
+        wait "$!" || true
     done
     wait "$asking"
 }

@@ -12,6 +12,7 @@
 #   JOB_ENV           an array of NAME=VALUE for every process of the job
 #   GPUS_PER_NODE     where several nodes train, actor and engine are placed on each GPU of each; empty: by the user's options
 #   CLUSTER           the preset of launch/clusters for one of the nodes
+#   NETWORK           a preset of launch/networks for several nodes
 #   NODE_CPUS         that Ray is told of on each node; NODE_GPUS: likewise, where it shall not look for them
 #   STOP_SECONDS      before the time limit at which the run is asked to save (default 600)
 #   MAX_JOB_CHAINS    jobs of one run in a row, at most (default 30)

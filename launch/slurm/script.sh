@@ -12,7 +12,7 @@ write_script() {
     directives
     printf '# Written by launch/slurm.sh. Values first, then %s.\n' "launch/slurm/{nodes,ray_nodes,$1}.sh"
     for name in ROOT PYTHON RFT_STACK JOB_FOLDER JOB_MODULES JOB_PROXY_MODULE JOB_INTERFACE JOB_SCRATCH RETRIEVER_PLACE \
-        NODE_CPUS NODE_GPUS SLURM_PROGRAMS; do
+        NODE_CPUS NODE_GPUS GPUS_PER_NODE NETWORK SLURM_PROGRAMS; do
         printf '%s=%q\n' "$name" "${!name:-}"
     done
     printf_array JOB_ENV
@@ -24,7 +24,7 @@ write_script() {
         printf_array RETRIEVER_COMMAND
         ;;
     smoke)
-        printf 'GPUS_PER_NODE=%q RETRIEVER_URL=%q RETRIEVER_PORT=%q\n' "${GPUS_PER_NODE:-}" "${RETRIEVER_URL:-}" "${RETRIEVER_PORT:-}"
+        printf 'RETRIEVER_URL=%q RETRIEVER_PORT=%q\n' "${RETRIEVER_URL:-}" "${RETRIEVER_PORT:-}"
         printf 'export RETRIEVER_URL\n'
         printf_array PLACES
         ;;
