@@ -1,7 +1,7 @@
 # make setup: this machine's stack, RFT_STACK=gpu or cpu the other, RFT_STACK=cpu-0.9.4 one with a newer OpenRLHF.
 # make quick: what to run before a commit, in minutes. make test: everything, cheap gates first. make unit, make lint: those
-# alone. They set up the CPU stack, in which all tests run. make test-next: check, unit and stack with the newer OpenRLHF.
-# tests/README.md says what is where.
+# alone. make clusters: several hosts. They set up the CPU stack, in which all tests run. make test-next: check, unit and stack
+# with the newer OpenRLHF. tests/README.md says what is where.
 SHELL := bash
 .SHELLFLAGS := -Eeuo pipefail -c
 .NOTPARALLEL:
@@ -16,11 +16,11 @@ SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prun
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: quick test test-next setup cpu-stack lint check unit overlay code short commands stack
+.PHONY: quick test test-next setup cpu-stack lint check unit overlay code short commands jobs stack clusters
 
 quick: cpu-stack lint check unit overlay short
 
-test: cpu-stack lint check unit overlay code commands stack
+test: cpu-stack lint check unit overlay code commands jobs stack
 
 # To which the series has been carried by rebase (docs/overlay.md).
 test-next:
@@ -55,6 +55,15 @@ short: cpu-stack
 EVALUATION := tests/stack/test_evaluation.py
 commands: cpu-stack
 	$(call pytest,$(EVALUATION) tests/shell --numprocesses 2 --dist loadfile --no-loadscope-reorder)
+
+# Jobs on a real Slurm of three nodes in namespaces, which train nothing; as root, else they skip.
+jobs: cpu-stack
+	$(call pytest,tests/clusters/test_slurm_jobs.py)
+
+# Several hosts, in network namespaces of this machine: needs root, and skips by name where they are not allowed. Not part of
+# `make test`, but for the jobs.
+clusters: cpu-stack
+	$(call pytest,tests/clusters --durations 15)
 
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
 # Long files first, so that both end together.

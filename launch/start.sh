@@ -5,7 +5,7 @@ RESUMES=0 # 1 where RUN_DIR holds the run to resume
 AGAIN=0   # 1 where what an earlier start left in RUN_DIR is set aside, to begin once more
 
 # begin_run [OPENRLHF OPTION…]: read the training command, and make the run directory. A run owns its directory: one that
-# holds anything is refused, unless its run is to be resumed, or its start failed before training.
+# holds anything but launch/slurm.sh's slurm/ is refused, unless its run is to be resumed, or its start failed before training.
 begin_run() {
     grpo_command "$@"
     [[ $DRY_RUN != 1 ]] || return 0
@@ -31,7 +31,7 @@ begin_run() {
 # judge_run_dir: set RESUMES or AGAIN where RUN_DIR holds a run that allows it; refuse what else it holds.
 judge_run_dir() {
     [[ -e $RUN_DIR ]] || return 0
-    if [[ -d $RUN_DIR && -z "$(ls -A -- "$RUN_DIR")" ]]; then return 0; fi
+    if [[ -d $RUN_DIR && -z "$(find "$RUN_DIR" -mindepth 1 -maxdepth 1 ! -name slurm -print -quit)" ]]; then return 0; fi
     if [[ -n ${OPTION[load_checkpoint]} && -f $RUN_DIR/run.json ]]; then
         require_ended
         each_place require_same_place
@@ -90,7 +90,7 @@ set_aside() {
     mkdir -- "$aside"
     for entry in "$RUN_DIR"/*; do
         case ${entry##*/} in
-        start_*) ;;
+        start_* | slurm) ;;
         launch.json) cp -- "$entry" "$aside/" ;; # by which a start that fails now knows the directory again
         phases.jsonl)                            # its inode is the lock
             cp -- "$entry" "$aside/"

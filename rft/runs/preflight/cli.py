@@ -22,6 +22,7 @@ from rft.runs.preflight import (
     batches,
     data,
     disk,
+    driver,
     harmony,
     learning_rate,
     machine,
@@ -99,6 +100,7 @@ def check_all(args: argparse.Namespace, run_dir: Path, also_evaluated: str = "")
         yield from check_model_files(args, config, prompts)
         if not sizes:
             yield from check_resources(args, config, run_dir, prompts)
+    yield from driver.check_driver()
     yield from machine.check_ports()
     yield from machine.check_ray(run_dir)
     yield from machine.check_offline()

@@ -1,0 +1,42 @@
+"""The driver's check, against versions of CUDA's release notes and a program in nvidia-smi's place."""
+
+import pytest
+
+from rft.runs.preflight.driver import check_driver, judge
+
+
+@pytest.mark.parametrize(
+    ("driver", "capability", "verdicts"),
+    [
+        ("570.86.15", "9.0", ["go"]),
+        ("570.26", "9.0", ["go"]),
+        ("565.57.01", "9.0", ["warn"]),  # CUDA 12.7, as GH200 systems had
+        ("525.60.13", "9.0", ["warn"]),
+        ("525.60", "9.0", ["no-go"]),
+        ("470.82.01", "8.0", ["no-go", "warn"]),
+        ("580.65.06", "10.0", ["warn"]),  # newer, but no sm_90a
+    ],
+)
+def test_driver_is_judged_by_cudas_release_notes(driver, capability, verdicts):
+    assert [line.verdict for line in judge(driver, capability)] == verdicts
+
+
+def test_two_kinds_of_gpu_are_two_lines(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf '565.57.01, 9.0\\n565.57.01, 9.0\\n565.57.01, 8.0\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("RFT_STACK", raising=False)
+    assert [line.verdict for line in check_driver()] == ["warn", "warn", "warn"]
+    monkeypatch.setenv("RFT_STACK", "cpu")
+    assert [line.measured for line in check_driver()] == ["no GPU used"]
+
+
+def test_a_driver_that_does_not_answer_is_named(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("RFT_STACK", raising=False)
+    [line] = check_driver()
+    assert line.verdict == "no-go" and "Driver/library version mismatch" in line.measured
