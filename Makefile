@@ -1,6 +1,6 @@
 # make setup: this machine's stack, RFT_STACK=gpu or cpu the other. make quick: what to run before a commit, in minutes.
-# make test: everything, cheap gates first. make unit, make lint: those alone. They set up the CPU stack, in which all tests
-# run. tests/README.md says what is where.
+# make test: everything, cheap gates first. make unit, make lint: those alone. make clusters:
+# several hosts. They set up the CPU stack, in which all tests run. tests/README.md says what is where.
 SHELL := bash
 .SHELLFLAGS := -Eeuo pipefail -c
 .NOTPARALLEL:
@@ -14,7 +14,7 @@ SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prun
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: quick test setup cpu-stack lint check unit overlay code short commands stack
+.PHONY: quick test setup cpu-stack lint check unit overlay code short commands stack clusters
 
 quick: cpu-stack lint check unit overlay short
 
@@ -55,3 +55,8 @@ commands: cpu-stack
 LONGEST := $(addprefix tests/stack/test_,loud_failure.py training_run.py broken_runs.py resume.py)
 stack: cpu-stack
 	$(call pytest,tests/patches $(LONGEST) tests/stack --ignore $(EVALUATION) --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15)
+
+# Several hosts, in network namespaces of this machine: needs root, and skips by name where they are not allowed. Not part of
+# `make test`.
+clusters: cpu-stack
+	$(call pytest,tests/clusters)
