@@ -3,6 +3,7 @@
 # In the place of a rule's name, where no rule of early stopping ended the run: word, and what follows the step.
 CAUSES = {
     "interrupted": ("interrupted", ""),
+    "asked_to_stop": ("stopped", " because it was asked to save and stop"),
     "launcher_killed": ("ended", " because its launcher was killed"),
     "stopped_process": ("ended", " because a process of it stood still"),
 }

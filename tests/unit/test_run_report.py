@@ -145,6 +145,7 @@ def test_stopped_run_says_which_rule_stopped_it(make_run):
     ("rule", "status"),
     [
         ("interrupted", "interrupted at step 28: why"),
+        ("asked_to_stop", "stopped at step 28 because it was asked to save and stop: why"),
         ("launcher_killed", "ended at step 28 because its launcher was killed: why"),
         ("stopped_process", "ended at step 28 because a process of it stood still: why"),
     ],
