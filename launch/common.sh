@@ -11,10 +11,11 @@
 # Environment: RUN_DIR (default runs/<launcher>/<UTC time>), RFT_STACK=cpu|gpu (default: gpu where nvidia-smi lists
 # one), CLUSTER=NAME of launch/clusters (default: by nvidia-smi), RAY_ADDRESS (use that cluster and leave it running),
 # DRY_RUN=1 (check the options, print the commands, touch nothing), PREFLIGHT=only (check, then end) or 0 (skip the
-# checks), RESUMABLE=0 (keep no state for launch/resume.sh), START_CODE_SERVER=1 (one for the run; tasks of programs do
-# by themselves) on CODE_SERVER_PORT (default: a free one) or CODE_SERVER_URL (ask that one), likewise START_RETRIEVER,
-# RETRIEVER_PORT and RETRIEVER_URL of tasks that search, with what launch/retriever.sh lists, and the places of
-# docs/running.md: DATA_ROOT, MODEL_ROOT, OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR, SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
+# checks), RESUMABLE=0 (keep no state for launch/resume.sh), SAVE_SECONDS (default 90: what a training has to save and
+# stop after SIGTERM; 0: nothing), START_CODE_SERVER=1 (one for the run; tasks of programs do by themselves) on
+# CODE_SERVER_PORT (default: a free one) or CODE_SERVER_URL (ask that one), likewise START_RETRIEVER, RETRIEVER_PORT and
+# RETRIEVER_URL of tasks that search, with what launch/retriever.sh lists, and the places of docs/running.md:
+# DATA_ROOT, MODEL_ROOT, OUTPUT_ROOT, CKPT_ROOT, METRICS_LOG_DIR, SAMPLES_LOG_DIR, SPIKE_LOG_PATH.
 set -Eeuo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -110,10 +111,15 @@ run() {
         print_command "$@"
         return 0
     fi
-    local status=0
+    local status pid
     apart "$@" &
-    STARTED_PIDS+=("$!")
-    wait "$!" || status=$?
+    pid=$!
+    STARTED_PIDS+=("$pid")
+    WAIT_AGAIN=1
+    while ((WAIT_AGAIN)); do
+        WAIT_AGAIN=0 status=0
+        wait "$pid" || status=$?
+    done
     unset 'STARTED_PIDS[-1]'
     return "$status"
 }

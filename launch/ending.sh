@@ -1,9 +1,14 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034  # read by the others
 # How a launch ends: what it started ends with it, in order, by whatever signal. Sourced by launch/common.sh.
 
 GUARD_PID=""       # rft.runs.guard, which ends what this launcher cannot
 TEE_PID=""         # of run_logged
 INTERRUPTED=""     # the signal that ends this launch
+TRAINS=0           # 1 while the training runs, which can save and stop
+WAIT_AGAIN=0       # 1 where a signal that ends nothing has interrupted a `wait`
+SAVE_ASKED=""      # the signal by which this launch was asked to save and stop
+SAVE_TIMER=""      # what ends the launch SAVE_SECONDS after a SIGTERM
+SAVED_AND_STOPPED=11
 exec {TERMINAL}>&2 # for the last words: a signal may come where stderr leads to a log
 
 # start_guard: what ends this run's processes where this launcher is ended by SIGKILL, and names those that stand still.
@@ -21,7 +26,7 @@ on_exit() {
     local status=$?
     trap - EXIT ERR
     # A second signal must not leave processes behind, nor a message to a tee that the first one has ended.
-    trap '' INT TERM HUP PIPE USR1
+    trap '' INT TERM HUP PIPE USR1 USR2
     set +e
     exec 1>&"$TERMINAL" 2>&1 # also where a signal has come within run_logged
     end_phase
@@ -29,13 +34,17 @@ on_exit() {
         [[ -z $TEE_PID ]] || kill -KILL "$TEE_PID" 2>/dev/null # what processes say that are being ended is no error
         printf '\ninterrupted by %s: ending what this launch has started\n' "$INTERRUPTED"
     fi
+    [[ -z $SAVE_TIMER ]] || { stop_tree "$SAVE_TIMER" 1 && wait "$SAVE_TIMER"; } 2>/dev/null
     stop_started
-    stop_ray "$status"
+    stop_ray $((status == SAVED_AND_STOPPED ? 0 : status))
     stop_code_server
     stop_retriever
     if ((RUN_IS_OURS)); then end_orphans; fi
     if ((status > 128 && RUN_IS_OURS)) && [[ -n $INTERRUPTED && -f $RUN_DIR/run.json ]]; then
         "$PYTHON" -m rft.runs.stopped "$RUN_DIR" interrupted "$INTERRUPTED" "$status"
+    fi
+    if ((status == SAVED_AND_STOPPED)); then
+        printf 'stopped and unfinished; to go on: %s\n' "$(print_command bash launch/resume.sh "$RUN_DIR")"
     fi
     stop_guard
     exit "$status"
@@ -63,11 +72,40 @@ interrupted() {
     exit "$2"
 }
 
+# save_and_stop SIGNAL SECONDS STATUS: ask the training to save a checkpoint after its step and to stop, and wait for that, at
+# most SECONDS where they are given. What has nothing to save ends at once with STATUS; asked again, so does what has.
+save_and_stop() {
+    ((TRAINS && ${2:-1})) || interrupted "$1" "$3"
+    if [[ -n ${OPTION[disable_ds_ckpt]:-}${OPTION[async_train]:-} ]]; then
+        printf '%s: this run keeps nothing to resume from (RESUMABLE=0, --disable_ds_ckpt or --async_train)\n' "$1" >&"$TERMINAL"
+        [[ -z $2 ]] || interrupted "$1" "$3"
+        printf '  so it goes on\n' >&"$TERMINAL"
+        WAIT_AGAIN=1
+        return 0
+    fi
+    [[ -z $SAVE_TIMER ]] || interrupted "$1" "$3"
+    WAIT_AGAIN=1
+    if [[ -z $SAVE_ASKED ]]; then
+        SAVE_ASKED=$1
+        printf '%s\n' "$1" >"$RUN_DIR/save_and_stop" # see rft/hooks/save_and_stop.py
+        printf '%s: the run saves a checkpoint after this step, then stops\n' "$1" >&"$TERMINAL"
+    fi
+    if [[ -n $2 ]]; then
+        printf '  it has %s s for that (SAVE_SECONDS)\n' "$2" >&"$TERMINAL"
+        # What it starts has the traps of a new shell, none.
+        { sleep "$2" && kill -TERM $$; } </dev/null >/dev/null 2>&1 &
+        SAVE_TIMER=$!
+    fi
+}
+
 trap on_exit EXIT
 trap 'interrupted SIGHUP 129' HUP
 trap 'interrupted "SIGINT (Ctrl-C)" 130' INT
-trap 'interrupted SIGTERM 143' TERM
-trap 'interrupted "its watch, see above" 1' USR1
+trap 'save_and_stop SIGTERM "$SAVE_SECONDS" 143' TERM
+trap 'save_and_stop SIGUSR1 "" "$SAVED_AND_STOPPED"' USR1
+trap 'interrupted "its watch, see above" 1' USR2
+[[ ${SAVE_SECONDS:=90} =~ ^[0-9]+$ ]] || die "SAVE_SECONDS is no number of seconds" "SAVE_SECONDS=$SAVE_SECONDS" \
+    "seconds that a training has after SIGTERM to save and stop" "unset SAVE_SECONDS, which means 90"
 [[ ${STALL_LIMIT:=600} =~ ^[0-9]+$ ]] || die "STALL_LIMIT is no number of seconds" "STALL_LIMIT=$STALL_LIMIT" \
     "seconds after which a stopped process ends the run; 0: never" "unset STALL_LIMIT, which means 600"
 export STALL_LIMIT

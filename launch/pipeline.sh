@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034  # TRAINS is read by launch/ending.sh
 # A run from its checks to its report. Sourced by launch/common.sh.
 
 STOPPED_BY_RULE=10             # status of a training that an early-stopping rule ended, after saving
@@ -98,8 +98,10 @@ evaluate() {
 launch_grpo() {
     ((PREPARED)) || prepare_grpo "$@"
     GRPO_STATUS=0
-    [[ $DRY_RUN == 1 ]] || rm -f -- "$RUN_DIR/trained"
+    [[ $DRY_RUN == 1 ]] || rm -f -- "$RUN_DIR/trained" "$RUN_DIR/save_and_stop"
+    TRAINS=1
     run_logged "$RUN_DIR/train.log" "${COMMAND[@]}" || GRPO_STATUS=$?
+    TRAINS=0
     ((GRPO_STATUS == 0 || GRPO_STATUS == STOPPED_BY_RULE)) || return "$GRPO_STATUS"
     [[ $DRY_RUN == 1 ]] || printf '%d\n' "$GRPO_STATUS" >"$RUN_DIR/trained"
 }

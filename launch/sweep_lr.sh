@@ -13,6 +13,7 @@
 elsewhere="${OUTPUT_ROOT:-}${CKPT_ROOT:-}${METRICS_LOG_DIR:-}${SAMPLES_LOG_DIR:-}${SPIKE_LOG_PATH:-}"
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+export SAVE_SECONDS=0 # a run that is cut off begins anew
 
 launcher=$ROOT/launch/train_grpo_20b.sh
 if [[ ${1:-} == *.sh ]]; then

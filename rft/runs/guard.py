@@ -34,7 +34,7 @@ TERM_SECONDS = 8.0  # what a process has to end in good order
 KILL_SECONDS = 20.0  # a process within a driver call takes its time
 NAMED_SECONDS = 60.0
 RAY_FOLDER = "RFT_RAY_DIR"  # in the environment of a cluster of the launcher's own: its temporary folder
-ENDED_BY_GUARD = signal.SIGUSR1  # to the launcher, which then ends the run with status 1
+ENDED_BY_GUARD = signal.SIGUSR2  # to the launcher, which then ends the run with status 1
 
 
 def main() -> None:

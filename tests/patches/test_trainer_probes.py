@@ -278,8 +278,9 @@ def test_a_rule_ends_the_training_after_the_step(trainer, tmp_path, rules, steps
     assert (stopped or {}).get("rule") == ("not_finite" if rules == "default" else None)
 
 
-@pytest.mark.parametrize("stopped", [None, {"global_step": 4, "rule": "disk", "reason": "full", "change": "free some"}])
-def test_a_stopped_run_saves_and_exits_with_status_10(monkeypatch, tmp_path, capsys, stopped):
+@pytest.fixture
+def driver(monkeypatch, tmp_path):
+    """A function that runs the driver on a training which returns what it is given; the methods called of actors."""
     from openrlhf.cli import train_ppo_ray
     from openrlhf.trainer import ppo_trainer
 
@@ -314,19 +315,60 @@ def test_a_stopped_run_saves_and_exits_with_status_10(monkeypatch, tmp_path, cap
     monkeypatch.setattr(train_ppo_ray, "RayActorGroup", Handle)
     monkeypatch.setattr(train_ppo_ray, "get_strategy", lambda args: types.SimpleNamespace(print=lambda args: None))
     monkeypatch.setattr("ray.is_initialized", lambda: True)
-    answers = {"get_max_steps": 8, "fit": stopped}
+    answers = {"get_max_steps": 8}
     monkeypatch.setattr(train_ppo_ray.watch, "get", lambda refs, *_, **__: [answers.get(ref) for ref in refs])
-    if stopped is None:
+
+    def run(stopped: dict | None) -> None:
+        answers["fit"] = stopped
         train_ppo_ray.train(args)
+
+    return run, calls
+
+
+@pytest.mark.parametrize("stopped", [None, {"global_step": 4, "rule": "disk", "reason": "full", "change": "free some"}])
+def test_a_stopped_run_saves_and_exits_with_status_10(driver, tmp_path, capsys, stopped):
+    train, calls = driver
+    if stopped is None:
+        train(stopped)
         assert json.loads((tmp_path / "run.json").read_text()) == {"rft": "0.1.0"}
         return
     with pytest.raises(SystemExit) as exit:
-        train_ppo_ray.train(args)
+        train(stopped)
     assert exit.value.code == 10
     assert calls[-1] == "async_save_model"
     record = {"global_step": 4, "rule": "disk", "reason": "full", "exit_status": 10}
     assert json.loads((tmp_path / "run.json").read_text()) == {"rft": "0.1.0", "stopped": record}
     assert "stopped: rule disk at step 4; the model is saved in saved" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_that_is_asked_to_stop_saves_after_its_step(trainer, tmp_path, kept):
+    """One that keeps nothing to resume from goes on."""
+    trainer.right = iter([[0.0, 0.0, 0.0]] * 2)
+    trainer.args.disable_ds_ckpt, trainer.args.async_train = not kept, False
+    saved = []
+
+    def save(method_name, tag, client_states):
+        saved.append((method_name, tag, client_states["global_step"]))
+        return []
+
+    trainer.actor_model_group = types.SimpleNamespace(async_run_method=save)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "save_and_stop").write_text("SIGUSR1\n")
+    stopped = trainer.fit()
+    steps = len((tmp_path / "run" / "training_metrics.jsonl").read_text().splitlines())
+    assert (steps, saved) == ((1, [("save_checkpoint", "global_step1", 1)]) if kept else (3, []))
+    assert stopped == ({"global_step": 1, "rule": "asked_to_stop", "reason": "SIGUSR1"} if kept else None)
+
+
+def test_a_run_that_was_asked_to_stop_exits_with_status_11(driver, tmp_path):
+    """The model is not saved again: it is in the checkpoint, and time may be short."""
+    train, calls = driver
+    stopped = {"global_step": 4, "rule": "asked_to_stop", "reason": "SIGTERM"}
+    with pytest.raises(SystemExit) as exit:
+        train(stopped | {"change": "of a rule"})
+    assert exit.value.code == 11 and "async_save_model" not in calls
+    assert json.loads((tmp_path / "run.json").read_text())["stopped"] == stopped | {"exit_status": 11}
 
 
 def test_a_resumed_run_measures_the_base_before_it_syncs(trainer):

@@ -10,6 +10,7 @@ import pytest
 from direct import kill, log_of, signal_all, start, train, wait_until
 from safetensors.torch import load_file
 
+from rft.hooks import save_and_stop
 from rft.record.names import CLOCKS, TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
@@ -57,7 +58,15 @@ def frozen(run_dir: Path):
 
 
 def test_resumed_metrics_equal_the_uninterrupted_run(checkpoint, runs):
+    """Killed once, and then asked to save and stop where no checkpoint was due."""
     uninterrupted, run_dir = runs
+    latest = run_dir / "checkpoints" / "_actor" / "latest"
+    step = int(latest.read_text().removeprefix("global_step")) + 1
+    (run_dir / save_and_stop.FILE).write_text("SIGUSR1\n")
+    said = train(run_dir, checkpoint, *OPTIONS, "--load_checkpoint", "--save_steps", "99", status=save_and_stop.STATUS)
+    assert f"stopped after step {step}, with a checkpoint of it: SIGUSR1" in said
+    assert latest.read_text() == f"global_step{step}" and not (run_dir / "saved").exists()
+    (run_dir / save_and_stop.FILE).unlink()
     train(run_dir, checkpoint, *OPTIONS, "--load_checkpoint")
 
     wanted, found = comparable(uninterrupted), comparable(run_dir)
