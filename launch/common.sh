@@ -118,6 +118,7 @@ run() {
     WAIT_AGAIN=1
     while ((WAIT_AGAIN)); do
         WAIT_AGAIN=0 status=0
+        wait_to_save "$pid"
         wait "$pid" || status=$?
     done
     unset 'STARTED_PIDS[-1]'

@@ -7,7 +7,7 @@ INTERRUPTED=""     # the signal that ends this launch
 TRAINS=0           # 1 while the training runs, which can save and stop
 WAIT_AGAIN=0       # 1 where a signal that ends nothing has interrupted a `wait`
 SAVE_ASKED=""      # the signal by which this launch was asked to save and stop
-SAVE_TIMER=""      # what ends the launch SAVE_SECONDS after a SIGTERM
+SAVE_UNTIL=""      # when a launch that was asked by SIGTERM ends in any case, on bash's clock SECONDS
 SAVED_AND_STOPPED=11
 exec {TERMINAL}>&2 # for the last words: a signal may come where stderr leads to a log
 
@@ -34,7 +34,6 @@ on_exit() {
         [[ -z $TEE_PID ]] || kill -KILL "$TEE_PID" 2>/dev/null # what processes say that are being ended is no error
         printf '\ninterrupted by %s: ending what this launch has started\n' "$INTERRUPTED"
     fi
-    [[ -z $SAVE_TIMER ]] || { stop_tree "$SAVE_TIMER" 1 && wait "$SAVE_TIMER"; } 2>/dev/null
     stop_started
     stop_ray $((status == SAVED_AND_STOPPED ? 0 : status))
     stop_code_server
@@ -83,7 +82,7 @@ save_and_stop() {
         WAIT_AGAIN=1
         return 0
     fi
-    [[ -z $SAVE_TIMER ]] || interrupted "$1" "$3"
+    [[ -z $SAVE_UNTIL ]] || interrupted "$1" "$3"
     WAIT_AGAIN=1
     if [[ -z $SAVE_ASKED ]]; then
         SAVE_ASKED=$1
@@ -92,10 +91,18 @@ save_and_stop() {
     fi
     if [[ -n $2 ]]; then
         printf '  it has %s s for that (SAVE_SECONDS)\n' "$2" >&"$TERMINAL"
-        # What it starts has the traps of a new shell, none.
-        { sleep "$2" && kill -TERM $$; } </dev/null >/dev/null 2>&1 &
-        SAVE_TIMER=$!
+        SAVE_UNTIL=$((SECONDS + $2))
     fi
+}
+
+# wait_to_save PID: until it has ended, where a SIGTERM has said how long that may take. No timer in the background, which a
+# handler within a handler would start: bash then waits for ever.
+wait_to_save() {
+    [[ -n $SAVE_UNTIL ]] || return 0
+    while is_running "$1"; do
+        ((SECONDS <= SAVE_UNTIL)) || interrupted SIGTERM 143
+        sleep 0.1
+    done
 }
 
 trap on_exit EXIT
