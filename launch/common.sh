@@ -44,6 +44,8 @@ source "$ROOT/launch/stack.sh"
 source "$ROOT/launch/setup.sh"
 # shellcheck source=launch/ray.sh
 source "$ROOT/launch/ray.sh"
+# shellcheck source=launch/nodes.sh
+source "$ROOT/launch/nodes.sh"
 # shellcheck source=launch/service.sh
 source "$ROOT/launch/service.sh"
 # shellcheck source=launch/code_server.sh

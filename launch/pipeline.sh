@@ -122,6 +122,7 @@ prepare_grpo() {
     local manifest=("$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" "${files[@]/#/--input=}")
     if ((RESUMES)); then require_unchanged "${manifest[@]}"; fi
     wait_for_ray
+    check_nodes "${RUN_INPUTS[@]}" "${files[@]}"
     wait_for_code_server
     wait_for_retriever
     preflight
