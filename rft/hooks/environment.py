@@ -11,6 +11,9 @@ NAMES += ("RFT_CODE_PASS_RATE_THRESHOLD", "RFT_CODE_SECONDS", "RFT_CODE_ALLOW_UN
 AGENT = ("RFT_AGENT_PROTOCOL", "RFT_AGENT_MAX_TURNS", "RFT_AGENT_TURN_TOKENS", "RFT_AGENT_OBSERVATION_TOKENS")
 AGENT += ("RFT_AGENT_TOPK",)  # of rft.agents.settings
 NAMES += ("RETRIEVER_URL", "RETRIEVER_TOKEN", *AGENT)
+# Libraries that the run's own workers load first, such as torch's NCCL where the system's is too old. Not LD_PRELOAD in
+# the launcher's environment: Ray's daemons, the scheduler's commands and every tool would load it too.
+PRELOAD = "RUN_PRELOAD"
 
 
 def of_this_run() -> dict[str, str]:
@@ -19,7 +22,10 @@ def of_this_run() -> dict[str, str]:
     Ray's workers inherit the environment of their node, which on a cluster that somebody else started is another run's:
     two runs would then write into one metrics file.
     """
-    return {name: os.environ[name] for name in NAMES if name in os.environ}
+    found = {name: os.environ[name] for name in NAMES if name in os.environ}
+    if preload := os.environ.get(PRELOAD):
+        found["LD_PRELOAD"] = preload
+    return found
 
 
 def stall_limit() -> float:

@@ -17,6 +17,8 @@ from ray._private.worker import global_worker
 from ray.core.generated import common_pb2
 from ray.exceptions import RayActorError, RayError
 
+from rft.hooks import places
+
 PERIOD_SECONDS = 2.0  # one read of the actor table takes about 1.5 ms
 SETTLE_SECONDS = 2.0  # an error often arrives before the news of the death that caused it
 GRACE_SECONDS = 10.0  # for a process of an engine that reports an error: on a busy machine it may take seconds to end
@@ -27,6 +29,7 @@ INTENDED = (Reason.Value("OUT_OF_SCOPE"), Reason.Value("REF_DELETED"))
 OWNER_DIED, UNSPECIFIED = Reason.Value("OWNER_DIED"), Reason.Value("UNSPECIFIED")
 # Of actors that the run's own code has made, an agent's tools: ray.kill, and the end of what such an actor owns.
 ENDED_BY_OWNER = (*INTENDED, OWNER_DIED, Reason.Value("RAY_KILL"))
+LOST = "is lost"  # of a node
 ENDED_ITSELF = "INTENDED_USER_EXIT"  # in Ray's text: ray.actor.exit_actor, or the end of its main program
 
 
@@ -58,6 +61,7 @@ def get(refs: list, groups: dict, whole_job: bool = True) -> list:
         RayError: a task raised, and nothing died; the error is the task's own. The actors have been killed as well.
     """
     actors = members(groups)
+    nodes = places.living_nodes()
     alarms = {engine.watch.remote(): name for name, engine in actors if name.startswith(ENGINES)}
     pending, error, deaths = list(refs), None, []
     while pending and not error and not deaths:
@@ -68,7 +72,8 @@ def get(refs: list, groups: dict, whole_job: bool = True) -> list:
             error = raised
         pending = [ref for ref in pending if ref not in ready]
         if pending or error:  # what dies after the last result costs nothing any more
-            deaths = find_deaths(actors, alarms, whole_job)
+            deaths = find_deaths(actors, alarms, whole_job, nodes)
+            places.show(actors, nodes)
     if not error and not deaths:
         for alarm in alarms:
             ray.cancel(alarm)
@@ -77,7 +82,7 @@ def get(refs: list, groups: dict, whole_job: bool = True) -> list:
     latest = settled + (GRACE_SECONDS + SETTLE_SECONDS if "EngineDeadError" in str(error) else 0)
     while time.monotonic() < settled or (not deaths and time.monotonic() < latest):
         time.sleep(0.2)
-        deaths = find_deaths(actors, alarms, whole_job)
+        deaths = find_deaths(actors, alarms, whole_job, nodes)
     logs = os.environ.get("RFT_RAY_LOGS") or global_worker.node.get_logs_dir_path()
     stop(actors)
     if not deaths:
@@ -100,8 +105,8 @@ def members(groups: dict) -> list[tuple[str, ray.actor.ActorHandle]]:
     return found
 
 
-def find_deaths(actors: list, alarms: dict, whole_job: bool) -> list[Death]:
-    """Everything that has died until now, the first cause first."""
+def find_deaths(actors: list, alarms: dict, whole_job: bool, nodes: dict[str, str]) -> list[Death]:
+    """Everything that has died until now, the first cause first: what was on a node that is lost follows from that."""
     names = {handle._actor_id.hex(): name for name, handle in actors}
     found = actor_deaths(ray.get_runtime_context().get_job_id(), names, whole_job)
     for alarm in ray.wait(list(alarms), num_returns=len(alarms), timeout=0)[0] if alarms else []:
@@ -110,6 +115,7 @@ def find_deaths(actors: list, alarms: dict, whole_job: bool) -> list[Death]:
         except RayActorError:  # the engine's actor itself died: the actor table tells how
             continue
         found += [death._replace(who=f"{death.who} of {alarms[alarm]}") for death in reported]
+    found += [Death(f"node {name}", 0, "", how, 0.0, False, 0, LOST) for name, how in places.lost(nodes)]
     return sorted(found, key=lambda death: (death.consequence, death.ended))
 
 
@@ -161,11 +167,19 @@ def stop(actors: list) -> None:
 def last_words(deaths: list[Death], logs: str) -> str:
     """The last lines of a run that a death ended: the first cause, what followed, where to read on."""
     first = deaths[0]
-    lines = [
-        f"error: {first.who} {first.what}, which ends the run",
-        f"  found:  pid {first.pid} on {first.node}: {first.how}",
-    ]
-    lines += [f"  also:   {d.who}, pid {d.pid} on {d.node}: {d.how}" for d in deaths[1:6]]
-    lines += ["  wanted: every process of the run alive until the training is done"]
-    lines += [f"  repair: read the end of {logs}/worker-*-{first.log_pid}.*, fix the cause, launch again"]
+    lines = [f"error: {first.who} {first.what}, which ends the run", f"  found:  {told(first)}"]
+    lines += [f"  also:   {d.who}, {told(d)}" for d in deaths[1:6]]
+    if first.what == LOST:
+        lines += ["  wanted: every node of the run there until the training is done"]
+        lines += [
+            "  repair: see what ended its part of the cluster (launch/node.sh there says), then go on with the run"
+        ]
+    else:
+        lines += ["  wanted: every process of the run alive until the training is done"]
+        lines += [f"  repair: read the end of {logs}/worker-*-{first.log_pid}.*, fix the cause, launch again"]
     return "\n".join(lines)
+
+
+def told(death: Death) -> str:
+    """Where a death happened and how."""
+    return death.how if death.what == LOST else f"pid {death.pid} on {death.node}: {death.how}"

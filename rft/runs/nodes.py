@@ -33,7 +33,9 @@ def main() -> int:
     waiting.add_argument("--address", required=True, help="of the head: HOST:PORT")
     waiting.add_argument("--gpus", type=int, required=True)
     waiting.add_argument("--seconds", type=float, default=600.0)
-    waiting.add_argument("--pid", type=int, help="this node's `ray start`, without which there is nothing to wait for")
+    waiting.add_argument(
+        "--pid", type=int, help="process of this node's part, without which there is nothing to wait for"
+    )
     checking = parts.add_parser("check", help="refuse nodes that differ; show what goes where")
     checking.add_argument(
         "--input", action="append", default=[], type=Path, help="model directory or data file to hash"

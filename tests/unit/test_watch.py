@@ -6,9 +6,9 @@ import types
 import pytest
 from ray.core.generated import common_pb2
 
-from rft.hooks import watch
+from rft.hooks import environment, watch
 from rft.hooks.engine_watch import ending
-from rft.hooks.watch import Death, death_cause, last_words, members
+from rft.hooks.watch import LOST, Death, death_cause, last_words, members
 
 
 def test_last_words_name_the_first_death_and_its_log():
@@ -79,3 +79,23 @@ def test_what_the_runs_own_code_ends_is_no_death(monkeypatch, reason, message, n
     monkeypatch.setattr(watch.state, "actors", lambda **_: {"aa": row, "bb": row})
     found = watch.actor_deaths("01000000", {"aa": "policy rank 0"}, unnamed=True)
     assert [death.who for death in found] == ["policy rank 0 (Tool)"] * named + ["Tool"] * unnamed
+
+
+def test_a_lost_node_is_named_before_what_was_on_it():
+    node = Death("node n2 (10.77.0.2)", 0, "", "health check failed", 0.0, False, 0, LOST)
+    lines = last_words(
+        [node, Death("policy rank 1", 12, "10.77.0.2", "its node died", 5.0, False, 12)], "/logs"
+    ).splitlines()
+    assert lines[0] == "error: node n2 (10.77.0.2) is lost, which ends the run"
+    assert lines[1:3] == [
+        "  found:  health check failed",
+        "  also:   policy rank 1, pid 12 on 10.77.0.2: its node died",
+    ]
+    assert "launch/node.sh" in lines[-1]
+
+
+def test_what_the_run_preloads_reaches_its_workers_alone(monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "")
+    assert "LD_PRELOAD" not in environment.of_this_run()
+    monkeypatch.setenv("RUN_PRELOAD", "/venv/libnccl.so.2")
+    assert environment.of_this_run()["LD_PRELOAD"] == "/venv/libnccl.so.2"
