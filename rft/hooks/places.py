@@ -3,6 +3,7 @@
 import ray
 from ray._private import state
 
+SILENT_SECONDS = 40.0  # after which the GCS of launch/nodes.sh has given up a machine that does not answer
 _shown: list[bool] = []  # once a process
 
 

@@ -80,6 +80,8 @@ def get(refs: list, groups: dict, whole_job: bool = True) -> list:
         return ray.get(refs)
     settled = time.monotonic() + SETTLE_SECONDS
     latest = settled + (GRACE_SECONDS + SETTLE_SECONDS if "EngineDeadError" in str(error) else 0)
+    if len(nodes) > 1 and "ActorUnavailable" in str(error):  # its machine may be silent: the GCS is about to know
+        latest += places.SILENT_SECONDS
     while time.monotonic() < settled or (not deaths and time.monotonic() < latest):
         time.sleep(0.2)
         deaths = find_deaths(actors, alarms, whole_job, nodes)

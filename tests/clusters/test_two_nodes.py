@@ -16,7 +16,7 @@ LAUNCHER = ["bash", "launch/train_grpo_tiny.sh", "--max_samples", "64", "--save_
 PLACES = re.compile(r"^node (n\d) \([\d.]+\): .*(policy rank 0|vLLM engine 0)", re.MULTILINE)
 
 
-def test_the_sums_are_trained_with_actor_and_engine_on_two_nodes_until_one_is_lost(tmp_path):
+def test_the_sums_are_trained_with_the_actor_on_one_node_and_the_engine_on_the_other(tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     with cluster(tmp_path) as two:
         launch = two.drive(LAUNCHER, out, RUN_DIR=str(run))
@@ -29,7 +29,10 @@ def test_the_sums_are_trained_with_actor_and_engine_on_two_nodes_until_one_is_lo
         assert {node for node, _ in shown} == {"n1", "n2"}, "where they will be is shown before"
         assert all(part.poll() is None for part in two.parts), "a cluster of RAY_ADDRESS is left running"
 
-        run, out = tmp_path / "lost", tmp_path / "lost.out"
+
+def test_a_node_that_is_lost_ends_the_run_by_name(tmp_path):
+    run, out = tmp_path / "run", tmp_path / "out"
+    with cluster(tmp_path) as two:
         launch = two.drive(LAUNCHER[:2], out, RUN_DIR=str(run))
         wait_until(lambda: (run / TRAINING_FILE).exists(), launch, out)
         begin = time.monotonic()
