@@ -11,7 +11,7 @@ def living_nodes() -> dict[str, str]:
     """Name and address by id of the nodes of the cluster that live now, from the table of the GCS."""
     return {
         node["NodeID"]: f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-        for node in state.node_table()
+        for node in ray.nodes()
         if node["Alive"]
     }
 
@@ -24,7 +24,7 @@ def lost(nodes: dict[str, str]) -> list[tuple[str, str]]:
     """
     return [
         (nodes[node["NodeID"]], node.get("DeathReasonMessage") or "the head has no answer of it any more")
-        for node in state.node_table()
+        for node in ray.nodes()
         if not node["Alive"] and node["NodeID"] in nodes
     ]
 

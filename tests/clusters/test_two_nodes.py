@@ -30,10 +30,10 @@ def test_the_sums_are_trained_with_the_actor_on_one_node_and_the_engine_on_the_o
         assert all(part.poll() is None for part in two.parts), "a cluster of RAY_ADDRESS is left running"
 
 
-def test_a_node_that_is_lost_ends_the_run_by_name(tmp_path):
+def test_a_node_that_is_lost_ends_the_run_of_the_sums_by_name(tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     with cluster(tmp_path) as two:
-        launch = two.drive(LAUNCHER[:2], out, RUN_DIR=str(run))
+        launch = two.drive(LAUNCHER[:2], out, RUN_DIR=str(run), PREFLIGHT="0")
         wait_until(lambda: (run / TRAINING_FILE).exists(), launch, out)
         begin = time.monotonic()
         two.hosts[1].power_off()
