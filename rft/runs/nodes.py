@@ -102,7 +102,7 @@ def table(address: str) -> list[dict]:
         GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
     )
     try:
-        return [node for node in state.node_table() if node["Alive"]]
+        return sorted((node for node in state.node_table() if node["Alive"]), key=name)
     finally:
         state.disconnect()
 
