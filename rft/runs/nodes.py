@@ -50,7 +50,7 @@ def main() -> int:
 
         ray.init(log_to_driver=False, logging_level="ERROR")
         return check(args.input) or (placement(args.command) if args.command else 0)
-    except (RuntimeError, ConnectionError) as error:
+    except (RuntimeError, ConnectionError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
@@ -102,7 +102,7 @@ def table(address: str) -> list[dict]:
         GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
     )
     try:
-        return [node for node in state.node_table() if node["Alive"]]
+        return sorted((node for node in state.node_table() if node["Alive"]), key=name)
     finally:
         state.disconnect()
 
@@ -192,8 +192,10 @@ def placement(command: list[str]) -> int:
     wide = args.vllm_tensor_parallel_size
     engines = [(f"engine {i}", wide) for i in range(args.engines)]
     actors = [(f"policy rank {i}{' with an engine' if shared else ''}", 1) for i in range(args.actors)]
+    own = args.own_reference and not (shared or args.colocate_actor_ref)
+    references = [(f"reference rank {i}", 1) for i in range(own * args.ref_num_nodes * args.ref_num_gpus_per_node)]
     try:
-        placed = place([actors] if shared else [engines, actors])  # in the order in which the driver asks for them
+        placed = place([actors] if shared else [engines, actors, references])  # in the driver's order
     except RuntimeError:
         there = "; ".join(
             f"{name(node)}: {node['Resources'].get('GPU', 0):g} GPUs, {node['Resources'].get('CPU', 0):g} CPUs"
@@ -207,6 +209,7 @@ def placement(command: list[str]) -> int:
             file=sys.stderr,
         )
         return 1
+    print("placement, as Ray packs it now; nodes with equal room may change places (train.log says how it came):")
     for node in nodes:
         here = [role for role, where in placed if node in where]
         print(f"node {name(nodes[node])}: {', '.join(here) or 'nothing'}", flush=True)

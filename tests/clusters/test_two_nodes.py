@@ -16,7 +16,7 @@ LAUNCHER = ["bash", "launch/train_grpo_tiny.sh", "--max_samples", "64", "--save_
 PLACES = re.compile(r"^node (n\d) \([\d.]+\): .*(policy rank 0|vLLM engine 0)", re.MULTILINE)
 
 
-def test_the_sums_are_trained_with_the_actor_on_one_node_and_the_engine_on_the_other(tmp_path):
+def test_with_no_node_lost_the_sums_are_trained_by_an_actor_on_one_and_an_engine_on_the_other(tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     with cluster(tmp_path) as two:
         launch = two.drive(LAUNCHER, out, RUN_DIR=str(run))
@@ -58,6 +58,7 @@ def test_a_node_that_is_not_alike_is_refused_by_name(tmp_path):
         training = [".venv/bin/python", "-m", "openrlhf.cli.train_ppo_ray", "--actor_num_gpus_per_node", "2"]
         training += ["--vllm_num_engines", "1", "--attn_implementation", "eager", "--advantage_estimator", "group_norm"]
         training += ["--pretrain", "model", "--remote_rm_url", "reward.py", "--actor_num_nodes", "1"]
+        training += ["--n_samples_per_prompt", "8", "--init_kl_coef", "0"]
         assert two.drive([*check, "--", *training], out).wait(timeout=300) == 1
         assert "the run does not fit" in out.read_text() and "wanted: 3 free GPUs" in out.read_text(), out.read_text()
 

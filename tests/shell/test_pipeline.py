@@ -47,7 +47,7 @@ def pipeline(tmp_path):
     return start
 
 
-BEFORE = ["inputs", "preflight", "manifest", "--model", "openrlhf.cli.train_ppo_ray"]
+BEFORE = ["inputs", "nodes", "preflight", "manifest", "--model", "openrlhf.cli.train_ppo_ray"]
 AFTER = ["--model", "best", "summary", "report"]
 
 
@@ -161,7 +161,7 @@ def test_a_run_that_failed_ends_there(pipeline, status):
 
 def test_no_go_starts_nothing(pipeline, tmp_path):
     code, called, printed = pipeline(preflight=1)
-    assert (code, called) == (1, ["inputs", "preflight"]), printed
+    assert (code, called) == (1, ["inputs", "nodes", "preflight"]), printed
     assert not (tmp_path / "run/run.json").exists()
 
 
@@ -175,7 +175,7 @@ def test_preflight_can_be_skipped_and_says_so(pipeline, no):
 @pytest.mark.parametrize("status", [0, 1])
 def test_preflight_alone_gives_its_status_and_leaves_the_directory_free(pipeline, status):
     code, called, printed = pipeline(preflight=status, PREFLIGHT="only")
-    assert (code, called) == (status, ["inputs", "preflight"]), printed
+    assert (code, called) == (status, ["inputs", "nodes", "preflight"]), printed
     assert ("nothing is trained" in printed) == (status == 0)
     code, called, printed = pipeline()
     assert (code, called) == (0, BEFORE + AFTER), printed
