@@ -55,8 +55,14 @@ def chain_of(adapter: Path) -> list[dict]:
 
 
 def told(chain: list[dict]) -> str:
-    """A chain in one line: base → adapter (digest, run) → …; empty for none."""
+    """A chain in one line, without this machine's folders: base → launcher/run (sha256) → …; empty for none."""
     if not chain:
         return ""
-    links = [f"{link['adapter']} (sha256 {link['sha256'][:12]}, {link['run'] or 'run not known'})" for link in chain]
-    return " → ".join([str(chain[0]["base"]), *links])
+    names = [_name(link) for link in chain]
+    links = [f"{name} (sha256 {link['sha256'][:12]})" for name, link in zip(names, chain, strict=True)]
+    return " → ".join([Path(chain[0]["base"] or "base not known").name, *links])
+
+
+def _name(link: dict) -> str:
+    """Launcher and run, where the run is known, else the adapter's own folder."""
+    return "/".join(Path(link["run"]).parts[-2:]) if link["run"] else Path(link["adapter"]).name

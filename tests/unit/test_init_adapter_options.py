@@ -155,4 +155,7 @@ def test_a_chain_names_every_link(base, adapter, tmp_path):
     (second.parent / "run.json").write_text(json.dumps({"command": command, "chain": first}))
     chain = chain_of(second)
     assert [link["adapter"] for link in chain] == [str(adapter), str(second)]
-    assert told(chain).startswith(f"{base} → {adapter} (sha256 {first[0]['sha256'][:12]}, ") and told([]) == ""
+    names = ["/".join(link.parent.parts[-2:]) for link in (adapter, second)]
+    digests = [link["sha256"][:12] for link in chain]
+    assert told(chain) == f"base → {names[0]} (sha256 {digests[0]}) → {names[1]} (sha256 {digests[1]})"
+    assert told([]) == "" and chain_of(write_adapter(tmp_path / "alone", base))[0]["run"] is None
