@@ -18,6 +18,8 @@ import random
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rft.code.labels import is_code_label
@@ -86,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
         file = Path(place, "problems.jsonl")
         file.write_text("".join(json.dumps(problem) + "\n" for problem in problems), encoding="utf-8")
         require_ready(models, [file], settings.max_length, args.tensor_parallel_size)
-        (result,) = evaluate(models, [file], settings)
+        with _engine_on_stderr():
+            (result,) = evaluate(models, [file], settings)
     found = judged(result["records"]) | {
         "model": str(args.model),
         "data": str(args.data or default_data()),
@@ -104,7 +107,22 @@ def run(args: argparse.Namespace) -> int:
     return STATUS[found["verdict"]]
 
 
+@contextmanager
+def _engine_on_stderr() -> Iterator[None]:
+    """Within, what this process and the engine's print goes to standard error: the result is alone on the other."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def default_data() -> Path:
+    """MATH's problems where `rft.data make` puts them."""
     return Path(os.environ.get("DATA_ROOT") or ".cache/rft/data") / PROBLEMS
 
 

@@ -1,4 +1,4 @@
-"""One rank: OpenRLHF's policy actor started from a saved adapter, at each ZeRO stage, eager and resident.
+"""Ranks: OpenRLHF's policy actor started from a saved adapter, at each ZeRO stage, eager and resident.
 
 python init_adapter_checks.py CHECKPOINT ADAPTER OUT STAGE:ACTOR …      with RANK, LOCAL_RANK, WORLD_SIZE, …
 
@@ -59,12 +59,13 @@ def seen(policy) -> dict[str, torch.Tensor]:
 
 
 def main(checkpoint: str, adapter: str, out: str, *cases: str) -> None:
-    found = {}
+    found, ranks = {}, int(os.environ["WORLD_SIZE"])
     for case in cases:
         stage, which = case.split(":")
-        args = spike_train.run_args(checkpoint, zero_stage=int(stage), world_size=1, dynamic=False)
+        args = spike_train.run_args(checkpoint, zero_stage=int(stage), world_size=ranks, dynamic=False)
         args.actor = which
-        strategy = DeepspeedStrategy(zero_stage=int(stage), micro_train_batch_size=1, train_batch_size=1, args=args)
+        batches = {"micro_train_batch_size": 1, "train_batch_size": ranks}
+        strategy = DeepspeedStrategy(zero_stage=int(stage), args=args, **batches)
         strategy.setup_distributed()
         found[f"{case}.base"] = seen(policy_actor(args, strategy, None))["reference"]
         policy = policy_actor(args, strategy, adapter)
@@ -76,7 +77,8 @@ def main(checkpoint: str, adapter: str, out: str, *cases: str) -> None:
         found |= {f"{case}.trained.{name}": values for name, values in seen(policy).items()}
         place = Path(f"{out}.d", f"{stage}.{which}")
         strategy.save_model(policy.actor, AutoTokenizer.from_pretrained(checkpoint), str(place))
-    save_file({name: values.float().contiguous() for name, values in found.items()}, out)
+    if torch.distributed.get_rank() == 0:
+        save_file({name: values.float().contiguous() for name, values in found.items()}, out)
 
 
 if __name__ == "__main__":

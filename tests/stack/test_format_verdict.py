@@ -1,6 +1,9 @@
-"""The format check on a real engine: an untrained model, which boxes nothing, and what a cache saves."""
+"""The format check on a real engine: an untrained model, which boxes nothing; a cache of its answers."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from ranks import run_module
@@ -18,12 +21,19 @@ def test_a_model_that_boxes_nothing_is_sent_to_sft(checkpoint, tmp_path):
     options += ["--cache", tmp_path / "cache"]
     done = run_module("rft.runs.format_check", *options, "--output", out)
     assert done.returncode == 1, done.stdout[-3000:]
-    assert "verdict: SFT first: at most 16.1% of the answers have their box, 95% are wanted" in done.stdout
+    assert "\nverdict: SFT first: at most 16.1% of the answers have their box, 95% are wanted" in done.stdout
     found = json.loads(out.read_text())
     assert found["n"] == 20 == len(found["records"]) and found["rates"]["boxed"]["count"] == 0
     assert "Reasoning: medium" in found["first_prompt"]
     assert found["rates"]["final"]["count"] < 20 and found["max_tokens"] == 24
-    drawn = sum(len(file.read_text().splitlines()) - 1 for file in (tmp_path / "cache").glob("*.jsonl"))
-    assert drawn == 20
-    again = run_module("rft.runs.format_check", *options, "--json")  # from the cache
-    assert again.returncode == 1 and json.loads(again.stdout[again.stdout.index("{\n") :])["rates"] == found["rates"]
+    assert drawn(tmp_path / "cache") == 20
+    command = [sys.executable, "-m", "rft.runs.format_check", *map(str, options), "--n", "24", "--json"]
+    more = subprocess.run(command, capture_output=True, text=True)  # four further problems, and nothing but JSON
+    assert more.returncode == 1, more.stderr[-3000:]
+    assert json.loads(more.stdout)["n"] == 24 == drawn(tmp_path / "cache")
+
+
+def drawn(cache: Path) -> int:
+    """Samples in a cache, each drawn once."""
+    (file,) = cache.glob("*.jsonl")
+    return len(file.read_text().splitlines()) - 1

@@ -10,6 +10,8 @@ import pytest
 from rft.options.command import parse
 from rft.options.init_adapter import sampled
 from rft.record.adapters import chain_of, told
+from rft.runs.preflight.lines import GO
+from rft.runs.preflight.model import check_lora
 
 PACKED = {"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}, "num_local_experts": 8}
 LAYERS = {f"model.layers.{i}.self_attn.{part}": (8, 4) for i in (0, 1) for part in ("q_proj", "v_proj")}  # out, in
@@ -159,3 +161,9 @@ def test_a_chain_names_every_link(base, adapter, tmp_path):
     digests = [link["sha256"][:12] for link in chain]
     assert told(chain) == f"base → {names[0]} (sha256 {digests[0]}) → {names[1]} (sha256 {digests[1]})"
     assert told([]) == "" and chain_of(write_adapter(tmp_path / "alone", base))[0]["run"] is None
+
+
+def test_preflight_shows_the_chain(base, adapter):
+    lines = check_lora(read(base, adapter, f"{SHAPE} --init_kl_coef 0.01"))
+    assert [line.name for line in lines] == ["LoRA", "init adapter"] and {line.verdict for line in lines} == {GO}
+    assert lines[1].measured == f"{told(chain_of(adapter))}; the KL term refers to it"
