@@ -39,7 +39,7 @@ train_and_measure() {
         phase "preflight"
         prepare_grpo "$@"
         phase "baseline evaluation"
-        evaluate before "${OPTION[pretrain]}"
+        evaluate before "${OPTION[init_adapter]:-${OPTION[pretrain]}}"
         phase "grpo"
         launch_grpo "$@"
     fi

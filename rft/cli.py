@@ -27,6 +27,7 @@ def script(path: str, what: str) -> Command:
 # Name -> what it calls, in the order of a run.
 COMMANDS = {
     "data": module("rft.data", "make the problem files, check them"),
+    "format-check": module("rft.runs.format_check", "does a model box its answers, or does it need SFT first"),
     "preflight": module("rft.runs.preflight", "check a training command against this machine"),
     "train": Command("a complete run: accuracy before, GRPO, accuracy after, report", ("bash",)),
     "monitor": module("rft.runs.monitor", "watch a run"),

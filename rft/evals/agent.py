@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rft.agents.settings import Settings
-from rft.evals.models import manifest_of
 from rft.hooks.saved_adapter import is_adapter
+from rft.record.adapters import manifest_of
 from rft.retriever import RetrieverError
 from rft.retriever.client import REPAIR, Client
 

@@ -1,6 +1,5 @@
 """The models to evaluate, and whether each is what it says: checked before an engine starts."""
 
-import hashlib
 import json
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,8 @@ from rft import shards
 from rft.checkpoint_check import require_gpt_oss
 from rft.hooks.saved_adapter import base_model_of, is_adapter, read_adapter
 from rft.options.remote_code import require_own_code, trusted
+from rft.record.adapters import adapter_digest as adapter_digest
+from rft.record.adapters import manifest_of
 from rft.record.digest import tree_digest
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -80,15 +81,6 @@ def _checked(name: str, path: Path, base: Path | None) -> Model:
     return Model(name, path, "adapter", found)
 
 
-def manifest_of(adapter: Path) -> Path | None:
-    """run.json of the run that trained an adapter: RUN/adapter, or RUN/checkpoints/best_step<N>_hf.
-
-    As the path is written first, since RUN/adapter may be a link to a place outside of the run.
-    """
-    folders = [*adapter.absolute().parents[:2], *adapter.resolve().parents[:2]]
-    return next((folder / "run.json" for folder in folders if (folder / "run.json").is_file()), None)
-
-
 @cache
 def content(path: Path) -> str:
     """Digest of a checkpoint; read once a process, since a base has many adapters and many gigabytes."""
@@ -99,14 +91,6 @@ def content(path: Path) -> str:
 def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
     """Name and shape of every stored weight, from the files' heads. Raises ValueError for a file that is cut."""
     return {name: tensor.shape for name, tensor in shards.read_tensors(checkpoint).items()}
-
-
-def adapter_digest(path: Path) -> str:
-    """Identity of an adapter: its tensors and their scaling, whatever lies beside them."""
-    config = json.loads((path / "adapter_config.json").read_text())
-    scaling = [config["r"], config["lora_alpha"], bool(config.get("use_rslora"))]
-    tensors = tree_digest(path / "adapter_model.safetensors")
-    return hashlib.sha256(json.dumps([scaling, tensors]).encode()).hexdigest()
 
 
 def adapter_room(models: list[Model], base: Path, serving: str = "exact", rank: int = 0) -> dict:

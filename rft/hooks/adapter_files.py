@@ -8,7 +8,7 @@ import deepspeed
 import torch
 from peft import PeftModel
 
-from rft.hooks.lora_sync import lora_layers
+from rft.hooks.lora_sync import ADAPTER, lora_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -32,7 +32,8 @@ def save_adapter(model: PeftModel, tokenizer: "PreTrainedTokenizerBase", output_
             if os.path.exists(staging):
                 shutil.rmtree(staging)
             _require_whole(tensors)
-            model.save_pretrained(staging, state_dict=tensors, save_embedding_layers=False)
+            # By its name: a reference adapter (rft.hooks.init_adapter) beside it was not trained.
+            model.save_pretrained(staging, state_dict=tensors, save_embedding_layers=False, selected_adapters=[ADAPTER])
             model.config.to_json_file(os.path.join(staging, "config.json"))
             tokenizer.save_pretrained(staging)
             _move_in(staging, output_dir)

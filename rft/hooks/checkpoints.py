@@ -12,6 +12,7 @@ import torch
 from deepspeed.accelerator import get_accelerator
 from peft import PeftModel
 
+from rft.hooks.init_adapter import digest_of
 from rft.record.files import replace_text
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def save(engine: "DeepSpeedEngine", directory: str, tag: str, client_state: dict
     folder.mkdir(parents=True, exist_ok=True)
     torch.save(random_states(), folder / f"rng_rank_{torch.distributed.get_rank()}.pt")
     lora = isinstance(engine.module, PeftModel)
+    client_state = client_state | digest_of(engine.module)
     engine.save_checkpoint(
         directory, tag=tag, client_state=client_state, save_latest=False, exclude_frozen_parameters=lora
     )

@@ -33,6 +33,8 @@ async def apply_lora(engine: "LLMRayActor", manifest: dict, payload: "ndarray") 
     if not await engine.llm.reset_prefix_cache():
         raise RuntimeError("LoRA sync: requests still run on the engine, so its prefix cache could not be cleared")
     engine.adapter_version = manifest["version"]
+    # An init adapter is version 0, under which the base was measured: what served that version before is not this one.
+    getattr(engine, "canary", {}).pop(manifest["version"], None)
     engine.adapter_receipts = receipts
     return receipts
 

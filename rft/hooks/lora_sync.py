@@ -100,6 +100,9 @@ def sync(engine: deepspeed.DeepSpeedEngine, vllm_engines: list, serving: str) ->
         per_engine = ray.get(answers)
         marks.append(time.perf_counter())
         compare_receipts(manifest, per_engine, serving)
+        if manifest["version"] == 0:  # an init adapter: no step will log this sync
+            checksum = per_engine[0][0]["checksum"]
+            print(f"LoRA sync: {len(per_engine)} engines serve the init adapter, checksum {checksum}", flush=True)
         metrics = receipt_metrics(per_engine, marks)
         if kept is not None:
             metrics["adapter_output_kept_share"] = kept

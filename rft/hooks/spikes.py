@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 
 from rft import overlay
 from rft.hooks.grad_norm import grad_norm, local_part, trainable
+from rft.hooks.lora_sync import ADAPTER
 from rft.hooks.spike_report import append_record, finite, prompt_hashes, tails_of, worst_tokens
 
 if TYPE_CHECKING:
@@ -143,7 +144,9 @@ class SpikeRecorder:
         }
 
     def _save_adapter(self, adapter: dict[str, torch.Tensor], directory: Path) -> None:
-        self.engine.module.save_pretrained(directory, state_dict=adapter, save_embedding_layers=False)
+        self.engine.module.save_pretrained(
+            directory, state_dict=adapter, save_embedding_layers=False, selected_adapters=[ADAPTER]
+        )
 
 
 def log_path() -> Path | None:

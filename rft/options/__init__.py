@@ -82,6 +82,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="with LoRA: load a second model for --init_kl_coef instead of using the actor with its adapter off",
     )
     group.add_argument(
+        "--init_adapter",
+        metavar="DIR",
+        help="start from this saved adapter instead of a new one; the reference of --init_kl_coef is then base plus "
+        "this adapter (docs/init_adapter.md)",
+    )
+    group.add_argument(
         "--lora_serving",
         choices=["exact", "merged"],
         default="exact",
@@ -161,6 +167,7 @@ def check(args: argparse.Namespace) -> None:
     trackers.settle(args)
     with _one_message():
         refuse(settled)
+    args.init_adapter = settled.init_adapter
     if actor.read_config(args.pretrain):
         args.actor = settled.actor
 

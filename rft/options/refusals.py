@@ -5,7 +5,7 @@ Standard library only, but for models of the hub, which only the trainer looks u
 
 from argparse import Namespace
 
-from rft.options import actor, batches, effort, loss, ranges, remote_code
+from rft.options import actor, batches, effort, init_adapter, loss, ranges, remote_code
 from rft.options.assertions import require_what_upstream_asserts
 from rft.record.eval_names import dataset_names
 from rft.rules.judge import chosen
@@ -145,6 +145,7 @@ REFUSALS = (
     require_correction_when_asynchronous,
     require_no_average_of_adapters,
     require_servable_targets,
+    init_adapter.require_fitting,
     loss.require_on_policy,
     loss.require_sound_loss,
     batches.require_sound_budget,

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from rft.options import batches
+from rft.options import batches, init_adapter
 from rft.options.actor import choose, read_config
 from rft.options.loss import needs_own_model
 
@@ -25,6 +25,7 @@ def settle(args: Namespace) -> Namespace:
     batches.settle(args)
     if args.packing_samples and "flash_attention" not in args.attn_implementation:
         args.attn_implementation = "flash_attention_2"
+    init_adapter.settle(args)
     choose(args, read_config(args.pretrain))
     if not args.colocate_all_models:
         args.vllm_enable_sleep = False

@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rft.evals.table import interval, p_value
 from rft.options import recorded
+from rft.record.adapters import told
 from rft.runs.best import find_best, read_object
 from rft.runs.report.side_by_side import points
 from rft.serve.served_run import ServedRun
@@ -57,6 +58,7 @@ def card(served: ServedRun, name: str, base_model: str) -> str:
     git = manifest.get("git") or {}
     versions = manifest.get("versions") or {}
     provenance = [
+        *([("trained from", told(served.chain))] if served.chain else []),
         ("commit", f"{git.get('commit', 'not recorded')}{' with local changes' if git.get('dirty') else ''}"),
         ("patches", ", ".join(f"{package} `{tree}`" for package, tree in (manifest.get("tree_id") or {}).items())),
         ("packages", ", ".join(f"{package} {version}" for package, version in versions.items())),

@@ -21,6 +21,7 @@ from pathlib import Path
 from rft import __version__, overlay
 from rft.agents.settings import Settings
 from rft.options.command import given
+from rft.record import adapters
 from rft.record.digest import tree_digest
 from rft.record.files import replace_json
 from rft.record.versions import installed_versions
@@ -90,6 +91,10 @@ def changes(former: dict, now: dict) -> list[tuple[str, str, str, str]]:
         for name, value in (former.get(key) or {}).items():
             if now[key].get(name) != value:
                 differing.append((f"{key} {name}", str(now[key].get(name)), str(value), repair))
+    first, second = ([link["sha256"] for link in side.get(adapters.CHAIN) or []][-1:] for side in (now, former))
+    if adapters.CHAIN in former and first != second:  # what the KL term refers to is part of the run
+        texts = [f"sha256 {digest[0][:16]}" if digest else "none" for digest in (first, second)]
+        differing.append(("the init adapter", *texts, "bring the folder of --init_adapter back as it was"))
     for path, digest in (former.get("inputs") or {}).items():
         if now["inputs"].get(path, digest) != digest:
             texts = [f"{path} with sha256 {value[:16]}" for value in (now["inputs"][path], digest)]
@@ -98,7 +103,7 @@ def changes(former: dict, now: dict) -> list[tuple[str, str, str, str]]:
 
 
 def describe(command: list[str], inputs: list[Path]) -> dict:
-    """The manifest: command, git state, tree_ids, versions, input hashes, agent, machine."""
+    """The manifest: command, git state, tree_ids, versions, input hashes, agent, chain of adapters, machine."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
@@ -108,8 +113,15 @@ def describe(command: list[str], inputs: list[Path]) -> dict:
         "versions": versions(),
         "inputs": {str(path): tree_digest(path) for path in inputs},
         "agent": agent(command),
+        adapters.CHAIN: chain(command),
         "machine": machine(),
     }
+
+
+def chain(command: list[str]) -> list[dict]:
+    """The adapters that led to this training, the oldest first (`rft.record.adapters.chain_of`); none for a new one."""
+    folder = given(command).get("init_adapter")
+    return adapters.chain_of(Path(*folder)) if folder else []
 
 
 def agent(command: list[str]) -> dict:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import requests
 
+from rft.record.adapters import told
 from rft.runs.find import chosen_run
 from rft.serve import served_run
 
@@ -36,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    if served.chain:
+        print(f"trained from {told(served.chain)}", file=sys.stderr)
     variables = served_run.environment()
     print(shlex.join([*(f"{name}={value}" for name, value in variables.items()), *command]), flush=True)
     return 0 if args.print else _serve(served, args, command, variables)

@@ -12,6 +12,7 @@ from rft.evals.models import Model, adapter_room, checked
 from rft.hooks import chat_date, engine_options, loopback
 from rft.options import recorded, remote_code
 from rft.options.command import recorded as recorded_options
+from rft.record.adapters import CHAIN
 from rft.runs.best import find_best
 from rft.runs.preflight import harmony
 
@@ -24,6 +25,7 @@ class ServedRun(NamedTuple):
     run: Path
     model: Model
     options: argparse.Namespace  # of the training
+    chain: list[dict]  # of adapters that the training began from, `rft.record.adapters.chain_of`; empty for a new one
 
     @property
     def adapter(self) -> Path:
@@ -52,7 +54,8 @@ def read_run(run: Path, best: bool = False, base: Path | None = None) -> ServedR
     Raises:
         ValueError: there is no such adapter, or it does not fit its base.
     """
-    options = recorded_options(recorded.read_manifest(run)["command"])
+    manifest = recorded.read_manifest(run)
+    options = recorded_options(manifest["command"])
     adapter = best_adapter(run) if best else run / "adapter"
     if not (adapter / "adapter_config.json").is_file():
         raise ValueError(
@@ -61,7 +64,7 @@ def read_run(run: Path, best: bool = False, base: Path | None = None) -> ServedR
         )
     remote_code.settle(bool(options.trust_remote_code))
     (model,) = checked([(run.name, adapter.resolve())], base)
-    return ServedRun(run, model, options)
+    return ServedRun(run, model, options, manifest.get(CHAIN) or [])
 
 
 def best_adapter(run: Path) -> Path:

@@ -120,6 +120,7 @@ def trainer(tmp_path, monkeypatch):
         eval_n_samples_per_prompt=1, eval_steps=2, skip_base_eval=False, dynamic_filtering=False, load_checkpoint=False,
         ckpt_path=str(tmp_path / "checkpoints"), save_path=str(tmp_path / "saved"), stop_rules="off", lora_rank=2,
         actor_learning_rate=1e-3, freezing_actor_steps=-1, logging_steps=1, save_steps=99, vllm_enable_sleep=False,
+        init_adapter=None,
     )  # fmt: skip
     made = object.__new__(PPOTrainer.__ray_metadata__.modified_class)
     made.args, made.tokenizer, made.calls = args, None, []
@@ -381,6 +382,17 @@ def test_a_resumed_run_measures_the_base_before_it_syncs(trainer):
     trainer.broadcast_to_vllm = lambda: calls.append("sync")
     trainer.fit()
     assert calls == ["measure", "sync"]
+
+
+def test_a_run_from_an_adapter_syncs_before_it_evaluates(trainer):
+    """The base is measured, the engines get the adapter, and only then comes the first evaluation and rollout."""
+    trainer.args.init_adapter, trainer.right = "adapter", iter([[0.0, 0.0, 0.0]] * 2)
+    trainer.vllm_engines = [
+        types.SimpleNamespace(canary_shift=types.SimpleNamespace(remote=lambda: trainer.calls.append("measure")))
+    ]
+    trainer.broadcast_to_vllm = lambda: trainer.calls.append("sync")
+    trainer.fit()
+    assert trainer.calls[:4] == ["measure", "sync", "evaluate", "rollout"]
 
 
 def test_engines_answer_with_their_canary(monkeypatch):

@@ -48,6 +48,7 @@ def run_args(checkpoint: str, zero_stage: int, world_size: int, dynamic: bool) -
         eps_clip_low_high=[0.2, 0.3],
         full_determinism=False,
         gradient_checkpointing=False,
+        init_adapter=None,
         init_kl_coef=KL_COEFFICIENT,
         kl_estimator="k3",
         load_in_4bit=False,

@@ -51,6 +51,19 @@ def test_what_is_equal_or_not_known_is_no_change():
     assert changes(THEN, now) == []
 
 
+def test_another_init_adapter_is_a_change(capsys):
+    """What the KL term refers to is part of the run; runs of before it was recorded are resumed as ever."""
+    then, now = THEN | {"chain": [{"sha256": "a" * 64}]}, THEN | {"chain": [{"sha256": "b" * 64}]}
+    assert changes(then, then) == [] and changes(THEN, now) == []
+    assert refuse_changes(then, now, warn=False) == 1
+    assert capsys.readouterr().err.splitlines()[:3] == [
+        "error: the init adapter of the run has changed",
+        "  found:  sha256 " + "b" * 16,
+        "  wanted: sha256 " + "a" * 16 + ", as at its last start",
+    ]
+    assert changes(then, THEN | {"chain": []})[0][1] == "none"
+
+
 def test_the_checkout_tells_its_commit_and_what_differs_from_it():
     state = git_state()
     assert state.keys() == {"commit", "dirty", "diff"}

@@ -49,6 +49,15 @@ def test_card_says_what_was_measured_and_nothing_of_this_machine(run, checkpoint
     assert (run / "adapter/adapter_model.safetensors").samefile(run / "hub/adapter_model.safetensors")
 
 
+def test_a_chain_of_adapters_is_named_without_this_machines_folders(run, capsys):
+    manifest = json.loads((run / "run.json").read_text())
+    link = {"adapter": "/here/sft/1/adapter", "run": "/here/train_sft_20b/1", "base": "/here/gpt-oss-20b"}
+    (run / "run.json").write_text(json.dumps(manifest | {"chain": [link | {"sha256": "ab" * 32}]}))
+    assert cli.main([str(run), *REPO]) == 0
+    text = (run / "hub/README.md").read_text()
+    assert "- trained from: gpt-oss-20b → train_sft_20b/1 (sha256 abababababab)\n" in text and "/here" not in text
+
+
 def test_best_adapter_says_how_it_was_chosen(run):
     """Its numbers are those of the problems that it was not chosen on; without them the card has none."""
     assert cli.main([str(run), *REPO, "--best"]) == 0

@@ -5,6 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from rft.checkpoint_check import require_gpt_oss
+from rft.record.adapters import chain_of, told
 from rft.record.flops import linears
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines, read_config
 
@@ -100,7 +101,11 @@ def check_lora(args: Namespace) -> list[Line]:
     others = sorted(set(targets) - set(ATTENTION))
     if others:
         return [Line("LoRA", WARN, f"targets {' '.join(others)}", f"--target_modules {' '.join(ATTENTION)}")]
-    return [Line("LoRA", GO, f"rank {args.lora_rank}, alpha {args.lora_alpha}, {' '.join(targets)}")]
+    shape = Line("LoRA", GO, f"rank {args.lora_rank}, alpha {args.lora_alpha}, {' '.join(targets)}")
+    if not args.init_adapter:
+        return [shape]
+    reference = "; the KL term refers to it" if args.init_kl_coef > 0 else ""
+    return [shape, Line("init adapter", GO, told(chain_of(Path(args.init_adapter))) + reference)]
 
 
 def check_lengths(args: Namespace, config: dict, longest: int | None) -> list[Line]:

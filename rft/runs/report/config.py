@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rft.options import recorded
 from rft.options.recorded import comparable
+from rft.record import adapters
 from rft.runs.find import read_json
 from rft.runs.report.data import Run
 
@@ -51,7 +52,10 @@ def fingerprints(run: Run) -> dict[str, str]:
         else:
             found[prefix] = shortened(str(value), run)
 
-    add("", {key: value for key, value in run.manifest.items() if key not in NOT_SHOWN})
+    shown = {key: value for key, value in run.manifest.items() if key not in NOT_SHOWN}
+    if adapters.CHAIN in shown:
+        shown[adapters.CHAIN] = adapters.told(shown[adapters.CHAIN]) or "a new adapter"
+    add("", shown)
     return found
 
 
