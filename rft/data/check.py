@@ -57,8 +57,18 @@ def field_faults(row: dict) -> Iterator[str]:
     for name in ("id", "datasource"):
         if name in row and (not isinstance(row[name], str) or not row[name]):
             yield f"field {name!r} is {shorten(row[name])}, wanted a string with a name"
-    if "output" in row and (fault := input_fault(row["output"], "assistant")):
+    if "output" in row and (fault := output_fault(row["output"])):
         yield f"field 'output': {fault}"
+
+
+def output_fault(output: object) -> str | None:
+    """What is wrong with the answer of a supervised row, or None; its reasoning is in the last message's `thinking`."""
+    last = output[-1] if isinstance(output, list) and output else None
+    if isinstance(last, dict) and "thinking" in last:
+        if not isinstance(last["thinking"], str) or not last["thinking"].strip() or not is_text(last["thinking"]):
+            return f"the last message has thinking {shorten(last['thinking'])}, wanted some text"
+        output = [*output[:-1], {name: value for name, value in last.items() if name != "thinking"}]
+    return input_fault(output, "assistant")
 
 
 def label_fault(label: object) -> str | None:

@@ -195,13 +195,15 @@ def write(
 
 
 def split_rows(spool: BinaryIO, split: list[Candidate], name: str) -> Iterator[dict]:
-    """Rows of one file, in the order of `split`; an SFT row has the solution as the assistant's message."""
+    """Rows of one file, in the order of `split`; an SFT row has the assistant's message too, the
+    solution as its reasoning and the answer alone as its content.
+    """
     for candidate in split:
         spool.seek(candidate.offset)
         text, label, key, source, solution = json.loads(spool.readline())
         row = problem_row(text, label, f"numina/{key}", source)
         if not name.startswith("sft_rl_pool"):
-            row["output"] = [{"role": "assistant", "content": solution}]
+            row["output"] = [{"role": "assistant", "thinking": solution, "content": f"\\boxed{{{label}}}"}]
         yield row
 
 

@@ -128,6 +128,10 @@ def test_files_are_disjoint_counted_and_the_same_from_every_format(tmp_path):
     assert [(tmp_path / "again" / n).read_bytes() for n in FILES] == [(outs["jsonl"] / n).read_bytes() for n in FILES]
     pool = [row for _, row in read_rows(outs["jsonl"] / "sft_rl_pool.jsonl")]
     assert [row for _, row in read_rows(outs["jsonl"] / "sft_rl_pool_10.jsonl")] == pool[:10]
+    _, worked = next(read_rows(outs["jsonl"] / "sft_train.jsonl"))
+    (turn,) = worked["output"]  # the solution is the reasoning, the box alone the answer
+    assert turn["content"] == f"\\boxed{{{worked['label']}}}" and turn["content"] in turn["thinking"]
+    assert turn["thinking"] != turn["content"]
     assert numina(6)[5]["problem"] not in {problem_text(row) for row in pool}  # its copies state different answers
     assert sorted(p.name for p in (tmp_path / "again").iterdir()) == sorted(FILES)
     assert again["files"]["sft_rl_pool.jsonl"]["rows"] == 60
