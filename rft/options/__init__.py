@@ -182,6 +182,17 @@ def check_hub_model(args: argparse.Namespace) -> None:
             require_sinks(args, config.get("model_type"))
 
 
+def check_sft(args: argparse.Namespace) -> None:
+    """Exit with one message where `openrlhf.cli.train_sft` would train gpt-oss without its sinks.
+
+    Args:
+        args: as that trainer has settled them: `--packing_samples` asks for FlashAttention 2.
+    """
+    with _one_message():
+        config = actor.read_config(args.pretrain) or (hub_config(args.pretrain) if args.pretrain else {})
+        require_sinks(argparse.Namespace(**{**vars(args), "actor": "eager"}), config.get("model_type"))
+
+
 @contextmanager
 def _one_message() -> Iterator[None]:
     try:

@@ -1,0 +1,52 @@
+"""`openrlhf.cli.train_sft --apply_chat_template`: its dataset, made of `rft.hooks.sft_rows`."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+
+from rft.hooks.chat_date import dated
+from rft.hooks.sft_rows import Tokens, learnable
+
+if TYPE_CHECKING:
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+    from transformers import PreTrainedTokenizerBase
+
+
+def of_trainer(
+    rows: Iterable[dict],
+    tokenizer: "PreTrainedTokenizerBase",
+    max_len: int,
+    strategy: "DeepspeedStrategy",
+    every_turn: bool,
+) -> list[Tokens]:
+    """The conversations of a training file, with one date in all prompts, as in GRPO; what was left out is printed.
+
+    Args:
+        strategy: its `args` have `input_key` and `output_key`.
+        every_turn: `--multiturn`.
+
+    Raises:
+        SystemExit: a row that is nothing to learn from, or no row fits, in one message.
+    """
+    keys = {"input_key": strategy.args.input_key, "output_key": strategy.args.output_key}
+    try:
+        made = learnable(rows, tokenizer, max_len, **keys, every_turn=every_turn, options=dated())
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None
+    learned = sum(sum(each.learned) for each in made.conversations)
+    strategy.print(
+        f"supervised rows: {len(made.conversations)} conversations with {learned} tokens to learn; {made.too_long} "
+        f"longer than --max_len {max_len} left out, none cut"
+    )
+    return made.conversations
+
+
+def item(conversation: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What `SFTDataset` gives its collator: token ids, attention mask and loss mask, each (1, seq).
+
+    Column j of the loss mask speaks of the prediction made there, of the token in column j + 1; the last is 0.
+    """
+    ids = torch.tensor([conversation.ids])
+    predicts = [*conversation.learned[1:], False]
+    return ids, torch.ones_like(ids), torch.tensor([predicts], dtype=torch.float32)
