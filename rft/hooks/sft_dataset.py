@@ -1,15 +1,19 @@
-"""`openrlhf.cli.train_sft --apply_chat_template`: its dataset, made of `rft.hooks.sft_rows`."""
+"""`openrlhf.cli.train_sft`: its dataset, made of `rft.hooks.sft_rows`, and what its micro-batches weigh."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
+from deepspeed.accelerator import get_accelerator
 
 from rft.hooks.chat_date import dated
+from rft.hooks.loss import token_weights
 from rft.hooks.sft_rows import Tokens, learnable
 
 if TYPE_CHECKING:
     from openrlhf.utils.deepspeed import DeepspeedStrategy
+    from torch.utils.data import DataLoader
     from transformers import PreTrainedTokenizerBase
 
 
@@ -50,3 +54,27 @@ def item(conversation: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
     ids = torch.tensor([conversation.ids])
     predicts = [*conversation.learned[1:], False]
     return ids, torch.ones_like(ids), torch.tensor([predicts], dtype=torch.float32)
+
+
+def weighed(
+    dataloader: "DataLoader", strategy: "DeepspeedStrategy"
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]]:
+    """The micro-batches of an epoch on this rank's device, each with the factor of its loss.
+
+    With it the mean over a micro-batch becomes its share of one mean over all learned tokens of the optimizer step
+    (`rft.hooks.loss.token_weights`). Micro-batches at the end of an epoch that make no whole step are left out, as the
+    trainer's count of steps has it: the next epoch, and a resume, begin with a step.
+
+    Yields:
+        token ids, attention mask and loss mask, each (batch, seq), and the factor.
+    """
+    device, size = get_accelerator().current_device_name(), strategy.accumulated_gradient
+
+    def total(tensor: torch.Tensor) -> torch.Tensor:
+        return strategy.all_reduce(tensor, "sum")
+
+    batches = iter(dataloader)
+    while len(step := list(islice(batches, size))) == size:
+        counts = [int(mask[..., :-1].sum()) for _, _, mask in step]
+        for batch, weight in zip(step, token_weights(counts, size, strategy.world_size, total), strict=True):
+            yield *(tensor.to(device).squeeze(1) for tensor in batch), weight

@@ -3,6 +3,7 @@
 import types
 
 import pytest
+import torch
 from ranks import run_module
 from transformers import AutoTokenizer
 
@@ -61,3 +62,72 @@ def test_supervised_training_of_gpt_oss_without_sinks_is_refused(checkpoint, opt
     done = run_module("openrlhf.cli.train_sft", "--pretrain", checkpoint, *options)
     assert done.returncode == 1, done.stdout
     assert "gpt-oss cannot be trained like this" in done.stdout and "Traceback" not in done.stdout
+
+
+ROWS = [
+    {"input": [ASK], "output": [{**TURN, "thinking": thinking}]}
+    for thinking in ("2+4=6", "1+3=4, " * 9, "6", "2+4=6, 1+3=4", "left out: it makes no whole step")
+]
+
+
+def test_a_supervised_step_is_one_mean_whatever_its_split(checkpoint, monkeypatch):
+    """The trainer's own loop over four rows, against the loss written by hand, each row alone and without padding."""
+    from openrlhf.models import Actor
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: "cpu")  # what upstream asks for, where there is none
+    lora = {"lora_rank": 8, "lora_alpha": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    actor = Actor(str(checkpoint), attn_implementation="eager", **lora)
+    actor.model.float()
+    trained = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
+    generator = torch.Generator().manual_seed(0)
+    for parameter in trained:
+        parameter.data = torch.randn(parameter.shape, generator=generator) / 20
+    made, _ = dataset(checkpoint, ROWS, output_key="output")
+    loss, tokens = 0.0, 0
+    for place in range(4):
+        ids, _, mask = made[place]
+        log_probs = torch.log_softmax(actor.model(input_ids=ids).logits.double(), -1)[0, :-1]
+        chosen = log_probs[torch.arange(ids.shape[1] - 1), ids[0, 1:]][mask[0, :-1].bool()]
+        loss, tokens = loss - chosen.sum(), tokens + len(chosen)
+    wanted = torch.autograd.grad(loss / tokens, trained)
+    norm = torch.cat([each.flatten() for each in wanted]).norm()
+    for size in (1, 2, 4):
+        (found,), means = steps(actor, made, trained, size)
+        difference = torch.cat([(a - b).flatten() for a, b in zip(found, wanted, strict=True)]).norm()
+        print(f"micro-batches of {size}: relative distance of the gradient {difference / norm:.1e}, loss {means[0]}")
+        assert difference / norm < 1e-4  # float32
+        assert means == pytest.approx([(loss / tokens).item()], rel=1e-5)
+
+
+def steps(actor, made, trained, size: int) -> tuple[list, list[float]]:
+    """The gradient and the mean loss of each optimizer step of OpenRLHF's trainer, in micro-batches of `size`.
+
+    Around it stands what DeepSpeed does with one rank: it divides by the number of micro-batches of a step.
+    """
+    from openrlhf.trainer.sft_trainer import SFTTrainer
+    from torch.utils.data import DataLoader
+
+    each, gradients, means, seen = 4 // size, [], [], []
+
+    def optimizer_step(*_):
+        seen.append(1)
+        if len(seen) % each == 0:
+            gradients.append([parameter.grad.clone() for parameter in trained])
+            for parameter in trained:
+                parameter.grad = None
+
+    args = types.SimpleNamespace(
+        aux_loss_coef=0, packing_samples=False, use_wandb=None, use_tensorboard=None, eval_steps=-1, save_steps=-1,
+        train_batch_size=4, logging_steps=1,
+    )  # fmt: skip
+    strategy = types.SimpleNamespace(
+        args=args, accumulated_gradient=each, world_size=1, ring_attn_group=None, is_rank_0=lambda: False,
+        all_reduce=lambda value, op="mean": value, optimizer_step=optimizer_step,
+        backward=lambda loss, model, optimizer: (loss / each).backward(),
+    )  # fmt: skip
+    scheduler = types.SimpleNamespace(get_last_lr=lambda: [0.0])
+    loader = DataLoader(made, batch_size=size, collate_fn=made.collate_fn, drop_last=True)
+    trainer = SFTTrainer(actor, strategy, None, loader, None, scheduler, batch_size=4, max_epochs=1)
+    trainer.save_logs_and_checkpoints = lambda args, step, bar, logs, state: means.append(logs["loss_mean"])
+    trainer.fit(args, 0, 1)
+    return gradients, means
