@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# The environment: uv, .venv-cpu or .venv-gpu (or a newer release's, .venv-cpu-VERSION) from the hash-locked requirements, patches. Sourced by launch/common.sh.
+# The environment: uv, .venv-cpu or .venv-gpu (or a newer release's, .venv-cpu-VERSION) from the hash-locked
+# requirements, patches. Sourced by launch/common.sh.
 # No index address is set here: uv and pip take mirrors and credentials from the user's own configuration.
 
 UV_VERSION=0.13.8

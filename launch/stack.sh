@@ -24,7 +24,7 @@ choose_stack() {
 # known_stacks: those that requirements/ has, in one line.
 known_stacks() {
     local file
-    for file in "$ROOT"/requirements/[cg]pu*.txt; do basename -- "$file" .txt; done | paste -sd ' '
+    for file in "$ROOT"/requirements/[cg]pu{,-[0-9]*}.txt; do basename -- "$file" .txt; done | paste -sd ' '
 }
 
 # is_environment FOLDER: whether .venv is there and not the link that set-up makes.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # GRPO on gpt-oss-20b as a search agent: questions of NQ and HotpotQA, answered in up to four turns with passages of
 # Wikipedia that a retriever finds (docs/search_agents.md). All settings: launch/tasks/search.env.
-# Hardware: one GPU of 80 GB or more of them, beside the retriever (docs/running.md). Time: not measured.
+# Hardware: one GPU of 80 GB or more of them, beside the retriever (docs/running.md). Time: 64 conversations of
+# 1,300 tokens took 56 s on one H100, 46 of them the rollout (docs/benchmarks.md).
 #
 #   bash launch/train_grpo_20b_search.sh [OPENRLHF OPTION …]  SEED=42 RUN_DIR=runs/… DATA_ROOT=… CORPUS=… RETRIEVER_URL=…
 #

@@ -60,10 +60,14 @@ def _within(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
 
 @torch.no_grad()
 def checksum(tensor: torch.Tensor) -> int:
-    """Of the bytes, in integer arithmetic modulo 2**64: the same on every device, in whatever order it is summed."""
+    """Of the bytes, in integer arithmetic modulo 2**64: the same on every device, in whatever order it is summed.
+
+    They are read in the order in which they lie: a kernel's transposed layout is not copied, as a full GPU has no room.
+    """
     if not tensor.numel():
         return 0
-    data = tensor.detach().contiguous().flatten().view(torch.uint8)
+    dimensions = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    data = tensor.detach().permute(dimensions).contiguous().flatten().view(torch.uint8)
     data = data.view(torch.int16) if data.numel() % 2 == 0 else data
     places = torch.arange(1, min(CHUNK, data.numel()) + 1, device=data.device, dtype=torch.int64) * FACTOR
     places = (places ^ (places >> 29)) * FACTOR  # no multiples of each other, as the differences of floats often are

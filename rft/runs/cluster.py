@@ -13,7 +13,7 @@ import sys
 
 from rft.runs.preflight.gpus import read_gpus
 
-GIB = {"h100": 79, "h200": 140}  # of a card, in whole GiB as nvidia-smi has it: 79.6 and 140.4
+GIB = {"h100": 79, "gh200": 95, "h200": 140}  # of a card, in whole GiB as nvidia-smi has it: 79.6, 95.6 and 140.4
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ RECIPES = ["a26", "tuned"]
 PRESETS = [f.stem for f in (ROOT / "launch/clusters").glob("[0-9]*x*.env")]
 CARDS = {  # MiB and name, as nvidia-smi prints them
     "h100": (81559, "NVIDIA H100 80GB HBM3"),
+    "gh200": (97871, "NVIDIA GH200 480GB"),
     "h200": (143771, "NVIDIA H200"),
     "a100": (81920, "NVIDIA A100-SXM4-80GB"),
     "b200": (183359, "NVIDIA B200"),
@@ -74,6 +75,8 @@ def same(args, other) -> bool:
         (["h200"] * 2, "20b", "2xh200"),
         (["h200"] * 2, "120b", "2xh200"),
         (["h200"] * 4, "120b", "4xh200"),
+        (["gh200"] * 4, "20b", "4xgh200"),
+        (["gh200"] * 4, "120b", "4xgh200"),
         (["h100"] * 8, "20b", "8xh100"),
         (["h100"] * 8, "120b", "8xh100"),
         (["a100"] * 8, "20b", "8xh100"),  # as many, as large
@@ -198,7 +201,7 @@ def test_a_preset_asks_for_its_machine_and_its_batches_divide(on, recipe, launch
 
 
 @pytest.mark.parametrize(
-    "name, size", [(n, "20b") for n in PRESETS] + [(n, "120b") for n in ("2xh200", "4xh200", "8xh100")]
+    "name, size", [(n, "20b") for n in PRESETS] + [(n, "120b") for n in ("2xh200", "4xh200", "4xgh200", "8xh100")]
 )
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_preset_fits_its_machine_by_preflight_s_arithmetic(on, tmp_path, recipe, name, size):
@@ -214,8 +217,8 @@ def test_a_preset_fits_its_machine_by_preflight_s_arithmetic(on, tmp_path, recip
     count, card = int(name[0]), name[2:]
     args = training(on(launcher, [card] * count, MODEL=str(place), RECIPE=recipe))
     total = CARDS[card][0] * 2**20
-    if (name, size) == ("8xh100", "120b"):
-        assert args.shard_experts == args.actors == 4
+    if size == "120b" and card != "h200":
+        assert args.shard_experts == args.actors == {"8xh100": 4, "4xgh200": 2}[name]
     gpus = [{"total": total, "free": total - 500 * 2**20, "name": card}] * count
     lines = memory.check_gpu_memory(args, json.loads((place / "config.json").read_text()), gpus)
     assert [line.verdict for line in lines] == ["go"] * 2, lines

@@ -70,7 +70,7 @@ def test_a_newer_release_has_an_environment_beside_the_others(checkout):
     done = subprocess.run(read, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "cpu cpu\n"
     code, _, err = setup(checkout, RFT_STACK="cpu-1.2.4")
-    assert code == 1 and "RFT_STACK=cpu-1.2.4" in err and "one of cpu-1.2.3 cpu gpu" in err
+    assert code == 1 and "RFT_STACK=cpu-1.2.4" in err and "one of cpu gpu cpu-1.2.3" in err
 
 
 @needs_uv

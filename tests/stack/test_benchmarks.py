@@ -20,10 +20,11 @@ def work(tmp_path_factory):
     return tmp_path_factory.mktemp("bench")
 
 
-def run(name: str, work: Path, *options: str, result: str | None = None) -> tuple[dict, str]:
-    """Results and table of `python -m benchmarks.NAME`, in files of that name unless they have another."""
+def run(name: str, work: Path, *options: str, result: str | None = None, ranks: int = 0) -> tuple[dict, str]:
+    """Results and table of `python -m benchmarks.NAME`, of torchrun's with ranks; in files of that name or another."""
     out = work / "out" / name
-    command = [sys.executable, "-m", f"benchmarks.{name}", "--out", str(out), "--work", str(work), *options]
+    torchrun = ["torch.distributed.run", "--nproc-per-node", str(ranks), "-m"] if ranks else []
+    command = [sys.executable, "-m", *torchrun, f"benchmarks.{name}", "--out", str(out), "--work", str(work), *options]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     result = result or name
@@ -107,6 +108,14 @@ def test_actors_are_timed_and_profiled(work):
             assert all(times[part] > 0 for part in ("experts GEMM", "attention", "projections", "head", "norms"))
         assert table.count(f"| {name} |") == 4
     assert "| eager | 256 | forward + backward |" in table
+
+
+def test_split_experts_are_timed_and_compared(work):
+    record, table = run("sharded", work, "--shape", "tiny", ranks=2)
+    whole, split = record["parts"].values()
+    assert split["differing"] == 0 and "differing" not in whole
+    assert whole["seconds"].keys() == split["seconds"].keys() == {"forward + backward", "forward"}
+    assert "| split over 2 |" in table
 
 
 def test_actors_are_compared_with_float32(work):

@@ -40,6 +40,7 @@ def repository(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "launch", folder / "launch")
     for name in ("options", "record", "rules"):  # what reads the command of a dry run
         shutil.copytree(ROOT / "rft" / name, folder / "rft" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "rft/shards.py", folder / "rft")
     (folder / ".gitignore").write_text("/runs/\n")
     (folder / "research_log.md").write_text(LOG)
     git(folder, "init", "--quiet", "--initial-branch=main")
