@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Write the problems of a tiny task as JSONL for OpenRLHF: sums of two numbers, Python functions of two steps, or
-questions about invented people.
+questions about invented people; unboxed: sums for a model that lacks the format.
 
-    .venv/bin/python data/prepare_arithmetic.py --out DIR [--task sums|code|search] [--seed 0]
+    .venv/bin/python data/prepare_arithmetic.py --out DIR [--task sums|code|search|unboxed] [--seed 0]
         [--warm 2400] [--train 512] [--heldout 256]
 
 Three files, deterministic by seed, no problem in two of them (a + b and b + a count as one): warm.jsonl for the
 supervised warm start, train.jsonl for GRPO, heldout.jsonl for evaluation. For the search task also corpus.jsonl, the
-passages that answer the latter two. CPU, about three seconds.
+passages that answer the latter two; for the unboxed one sft_train.jsonl and sft_dev.jsonl, rows of a supervised
+training. CPU, about three seconds.
 """
 
 import argparse

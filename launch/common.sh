@@ -60,6 +60,8 @@ source "$ROOT/launch/cluster.sh"
 source "$ROOT/launch/start.sh"
 # shellcheck source=launch/pipeline.sh
 source "$ROOT/launch/pipeline.sh"
+# shellcheck source=launch/sft.sh
+source "$ROOT/launch/sft.sh"
 # shellcheck source=launch/tiny.sh
 source "$ROOT/launch/tiny.sh"
 

@@ -97,6 +97,11 @@ evaluate() {
 # launch_grpo [OPENRLHF OPTION…]: train, after the checks. Log: train.log. A rule's stop is no failure: see GRPO_STATUS.
 launch_grpo() {
     ((PREPARED)) || prepare_grpo "$@"
+    train
+}
+
+# train: run COMMAND. Log: train.log.
+train() {
     GRPO_STATUS=0
     [[ $DRY_RUN == 1 ]] || rm -f -- "$RUN_DIR/trained" "$RUN_DIR/save_and_stop"
     TRAINS=1
@@ -126,10 +131,6 @@ prepare_grpo() {
     wait_for_code_server
     wait_for_retriever
     preflight
-    if [[ $PREFLIGHT == only ]]; then
-        printf 'PREFLIGHT=only: nothing is trained; the same command without it takes %s again\n' "$RUN_DIR"
-        exit 0
-    fi
     keep_former
     record_start "$@"
     print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
@@ -144,22 +145,31 @@ preflight() {
     local files
     mapfile -t files < <(names_in "$EVAL_DATASET")
     run "$PYTHON" -m rft.runs.preflight --run-dir "$RUN_DIR" "${files[@]/#/--also-evaluated=}" -- "${COMMAND[@]}"
+    if [[ $PREFLIGHT == only ]]; then
+        printf 'PREFLIGHT=only: nothing is trained; the same command without it takes %s again\n' "$RUN_DIR"
+        exit 0
+    fi
 }
 
 # grpo_command [OPENRLHF OPTION…]: make COMMAND of the presets and the user's options, which come last and win, and read
 # it into OPTION. What rft refuses ends the launch here.
 grpo_command() {
+    read_command "$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "$@" || return 0
+    if share_gpu; then grpo_command "$@"; fi
+}
+
+# read_command WORD…: make them COMMAND, and read it into OPTION. Status 1 where it is COMMAND already.
+read_command() {
     local former="${COMMAND[*]@Q}" fields i word words=()
     for word in "$@"; do
         [[ $word == --load_checkpoint ]] && ((AGAIN)) || words+=("$word") # there is none to load
     done
-    COMMAND=("$PYTHON" -m openrlhf.cli.train_ppo_ray "${MODEL_ARGS[@]}" "${CLUSTER_ARGS[@]}" "${GRPO_ARGS[@]}" "${words[@]}")
-    [[ ${COMMAND[*]@Q} != "$former" ]] || return 0
+    COMMAND=("${words[@]}")
+    [[ ${COMMAND[*]@Q} != "$former" ]] || return 1
     # Before the set-up another Python reads a copy of the trainer's options.
     mapfile -d '' -t fields < <(python_module rft.options.command "${COMMAND[@]}")
     wait "$!" || exit
     for ((i = 0; i < ${#fields[@]}; i += 2)); do OPTION[${fields[i]}]=${fields[i + 1]}; done
-    if share_gpu; then grpo_command "$@"; fi
 }
 
 # names_in VALUE…: one a line of the names that a value lists with commas between, as OpenRLHF takes problem sets.

@@ -22,6 +22,19 @@ use_fixed_recipe() {
     add_recipe "$1"
 }
 
+# use_adapter_of_recipe: of RECIPE (default a26) only the adapter's shape, for a supervised training that GRPO goes on from.
+use_adapter_of_recipe() {
+    local -A options=()
+    local name=${RECIPE:-a26} option words
+    [[ $name != */* && -r $ROOT/launch/recipes/$name.env ]] ||
+        die "no such recipe" "RECIPE=$name" "one of $(recipes | paste -sd ' ')" "correct RECIPE, or unset it for a26"
+    read_recipe options "$name"
+    for option in --lora_rank --lora_alpha --target_modules; do
+        read -r -a words <<<"${options[$option]}"
+        MODEL_ARGS+=("$option" "${words[@]}")
+    done
+}
+
 # no_recipe WHAT: for a task that has settings of its own.
 no_recipe() {
     [[ -z ${RECIPE:-}${EFFORT:-} ]] || die "$1 takes no recipe" "RECIPE=${RECIPE:-} EFFORT=${EFFORT:-}" "neither" \

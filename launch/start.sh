@@ -2,12 +2,13 @@
 # A run's directory: a new one, one whose run is resumed, one that is started once more. Sourced by launch/common.sh.
 
 RESUMES=0 # 1 where RUN_DIR holds the run to resume
+TRAINER=grpo # whose command a launch makes: grpo_command, or launch/sft.sh's
 AGAIN=0   # 1 where what an earlier start left in RUN_DIR is set aside, to begin once more
 
 # begin_run [OPENRLHF OPTION…]: read the training command, and make the run directory. A run owns its directory: one that
 # holds anything but launch/slurm.sh's slurm/ is refused, unless its run is to be resumed, or its start failed before training.
 begin_run() {
-    grpo_command "$@"
+    "${TRAINER}_command" "$@"
     [[ $DRY_RUN != 1 ]] || return 0
     judge_run_dir
     ((RESUMES || AGAIN)) || require_free_places
@@ -15,7 +16,7 @@ begin_run() {
     if ((AGAIN)); then
         set_aside
         require_free_places
-        grpo_command "$@" # without --load_checkpoint
+        "${TRAINER}_command" "$@" # without --load_checkpoint
     fi
     # Ray's workers inherit all four; the first marks every process of this run, see rft.runs.memory.
     export RFT_RUN_DIR="$RUN_DIR" RFT_LAUNCHER="$EXP_NAME" METRICS_LOG_DIR SAMPLES_LOG_DIR SPIKE_LOG_PATH

@@ -9,6 +9,7 @@ tiny_experiment() {
     shift 3
     no_recipe "a tiny task"
     use tasks/tiny
+    go_on_from_sft
     use models/tiny
     use clusters/cpu
     begin_run "$@"
@@ -18,7 +19,7 @@ tiny_experiment() {
     start_retriever
     start_ray "$LOGICAL_GPUS" # comes up while the model and the data are made
     measure_memory
-    if ((!RESUMES)); then
+    if ((!RESUMES)) && [[ -z ${SFT_RUN:-} ]]; then
         phase "data"
         run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --out "$DATA" --task "$task" --train "$prompts"
         start_retriever # of a corpus that is there now
@@ -27,4 +28,47 @@ tiny_experiment() {
             --cache "$CACHE_ROOT/warmstart" --out "$MODEL"
     fi
     train_and_measure "$@"
+}
+
+# go_on_from_sft: with SFT_RUN, a run of train_sft_tiny.sh, its model, its problems and its adapter.
+go_on_from_sft() {
+    [[ -n ${SFT_RUN:-} ]] || return 0
+    SFT_RUN=$(absolute "$SFT_RUN")
+    [[ -f $SFT_RUN/adapter/adapter_config.json && -f $SFT_RUN/data/train.jsonl ]] || die "no run to go on from" \
+        "SFT_RUN=$SFT_RUN" "a run of train_sft_tiny.sh that has ended: model, data, adapter" \
+        "bash launch/train_sft_tiny.sh, then its run directory"
+    local word words=()
+    for word in "${GRPO_ARGS[@]}"; do words+=("${word/#"$DATA"/"$SFT_RUN/data"}"); done
+    GRPO_ARGS=("${words[@]}" --init_adapter "$SFT_RUN/adapter")
+    MODEL=$SFT_RUN/model DATA=$SFT_RUN/data
+    RUN_INPUTS=("$MODEL" "$DATA")
+}
+
+# tiny_supervised_experiment [OPENRLHF OPTION…]: as `supervised_experiment`, on a CPU, with a model that boxes no answer.
+tiny_supervised_experiment() {
+    TRAINER=sft
+    no_recipe "a tiny task"
+    choose_seed 0
+    MODEL="$RUN_DIR/model"
+    DATA="$RUN_DIR/data"
+    ROWS=$DATA
+    MODEL_ARGS=(--pretrain "$MODEL" --param_dtype bf16 --lora_rank 8 --lora_alpha 16 --target_modules q_proj k_proj v_proj o_proj)
+    use tasks/sft
+    FORMAT_DATA=$DATA/heldout.jsonl FORMAT_PROBLEMS=256 FORMAT_TOKENS=64
+    SFT_ARGS+=(
+        --max_len 160 --max_epochs 2 --train_batch_size 32 --micro_train_batch_size 16 --learning_rate 3e-3
+        --eval_steps 8 --save_steps 8
+    )
+    begin_run "$@"
+    phase "set-up"
+    setup_env
+    measure_memory
+    if ((!RESUMES)); then
+        phase "data"
+        run "$PYTHON" "$ROOT/data/prepare_arithmetic.py" --out "$DATA" --task unboxed
+        phase "warm start"
+        run "$PYTHON" -m rft.tiny.warmstart --task unboxed --data "$DATA/warm.jsonl" --seed "$SEED" \
+            --cache "$CACHE_ROOT/warmstart" --out "$MODEL"
+    fi
+    train_supervised "$@"
 }

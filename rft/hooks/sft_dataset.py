@@ -8,7 +8,9 @@ import torch
 from deepspeed.accelerator import get_accelerator
 
 from rft.hooks.chat_date import dated
+from rft.hooks import sft_run
 from rft.hooks.loss import token_weights
+from rft.hooks.reasoning_effort import chosen
 from rft.hooks.sft_rows import Tokens, learnable
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ def of_trainer(
     """
     keys = {"input_key": strategy.args.input_key, "output_key": strategy.args.output_key}
     try:
-        made = learnable(rows, tokenizer, max_len, **keys, every_turn=every_turn, options=dated())
+        options = dated() | chosen(tokenizer, getattr(strategy.args, "reasoning_effort", None))
+        made = learnable(rows, tokenizer, max_len, **keys, every_turn=every_turn, options=options)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None
     learned = sum(sum(each.learned) for each in made.conversations)
@@ -76,5 +79,6 @@ def weighed(
     batches = iter(dataloader)
     while len(step := list(islice(batches, size))) == size:
         counts = [int(mask[..., :-1].sum()) for _, _, mask in step]
+        sft_run.begin_step(sum(int(attention.sum()) for _, attention, _ in step), sum(counts))
         for batch, weight in zip(step, token_weights(counts, size, strategy.world_size, total), strict=True):
             yield *(tensor.to(device).squeeze(1) for tensor in batch), weight

@@ -1,10 +1,11 @@
 """The options that the patches add to `openrlhf.cli.train_ppo_ray`, and what the patched trainer refuses."""
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rft.options import actor, remote_code, trackers
+from rft.options import actor, remote_code, sft, trackers
 from rft.options import batches as batches  # the trainer's main settles them
 from rft.options.effort import EFFORTS
 from rft.options.refusals import hub_config, refuse, require_sinks
@@ -183,14 +184,13 @@ def check_hub_model(args: argparse.Namespace) -> None:
 
 
 def check_sft(args: argparse.Namespace) -> None:
-    """Exit with one message where `openrlhf.cli.train_sft` would train gpt-oss without its sinks.
+    """Exit with one message where `openrlhf.cli.train_sft` would train something unsound (`rft.options.sft`).
 
     Args:
-        args: as that trainer has settled them: `--packing_samples` asks for FlashAttention 2.
+        args: as they are parsed, but for `--packing_samples`, which asks for FlashAttention 2.
     """
     with _one_message():
-        config = actor.read_config(args.pretrain) or (hub_config(args.pretrain) if args.pretrain else {})
-        require_sinks(argparse.Namespace(**{**vars(args), "actor": "eager"}), config.get("model_type"))
+        sft.check(args, int(os.environ.get("WORLD_SIZE", 1)))
 
 
 @contextmanager

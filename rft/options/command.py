@@ -3,7 +3,7 @@
 Building the trainer's parser the usual way means to import torch, Ray and vLLM, about 20 s. Here its `add_argument`
 statements are taken from the installed source, which takes milliseconds and cannot be out of date. On a machine without
 OpenRLHF (a laptop that looks at a run, a fresh clone before its set-up or in the middle of it) they come from a copy,
-`openrlhf_options.txt`, which a test holds equal to the installed ones.
+`openrlhf_options.txt` and `openrlhf_sft_options.txt`, which a test holds equal to the installed ones.
 
     .venv/bin/python -m rft.options.command .venv/bin/python -m openrlhf.cli.train_ppo_ray --option value …
 
@@ -23,11 +23,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from rft import options
+from rft.options import sft
 from rft.options.refusals import refuse
 from rft.options.settled import settle
-from rft.options.unknown import MODULE, explain
+from rft.options.unknown import MODULE, SFT_MODULE, explain
 
+ADDED = {MODULE: options.add, SFT_MODULE: sft.add}  # our options of each trainer
 COPY = Path(__file__).with_name("openrlhf_options.txt")  # of 0.9.3, patched; a statement a line, without help
+SFT_COPY = COPY.with_name("openrlhf_sft_options.txt")
 
 
 def main() -> int:
@@ -36,7 +39,8 @@ def main() -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    fields = vars(args) | {"gpus": gpus_wanted(args)}
+    supervised = module_of(sys.argv[1:]) == SFT_MODULE
+    fields = vars(args) | {"gpus": args.actor_num_gpus_per_node if supervised else gpus_wanted(args)}
     for name, value in fields.items():
         sys.stdout.buffer.write(os.fsencode(f"{name}\0{as_text(value)}\0"))
     return 0
@@ -53,17 +57,32 @@ def parse(command: list[str]) -> argparse.Namespace:
     """The options of a command that is to be trained with, defaults filled in, settled as the trainer settles them.
 
     Args:
-        command: the complete line, `… -m openrlhf.cli.train_ppo_ray --option value …`.
+        command: the complete line, `… -m openrlhf.cli.train_ppo_ray --option value …`, or of `train_sft`.
 
     Raises:
         ValueError: another command, or options that the trainer would refuse, with its own message.
     """
-    if MODULE not in command:
+    module = module_of(command)
+    if module is None:
         found = " ".join(command[:4]) or "nothing"
         raise ValueError(f"command: found {found!r}, wanted … -m {MODULE} --option value …; pass it after --")
-    args = settle(trainer_parser().parse_args(words_of(command)))
-    refuse(args)
+    args = trainer_parser(module).parse_args(words_of(command))
+    if module == SFT_MODULE:
+        sft.refuse(sft.settle(args, ranks_of(command)))
+    else:
+        refuse(settle(args))
     return args
+
+
+def module_of(command: list[str]) -> str | None:
+    """The trainer that a command starts; None for another one."""
+    return next((module for module in ADDED if module in command), None)
+
+
+def ranks_of(command: list[str]) -> int:
+    """Processes of a command of `rft.runs.ranks`, as launch/sft.sh makes it; 1 without it."""
+    place = command.index("rft.runs.ranks") + 1 if "rft.runs.ranks" in command else 0
+    return int(command[place]) if place and command[place].isdigit() else 1
 
 
 def recorded(command: list[str]) -> argparse.Namespace:
@@ -73,7 +92,7 @@ def recorded(command: list[str]) -> argparse.Namespace:
     Raises:
         ValueError: a value that is of another type than its option's.
     """
-    parser = trainer_parser()
+    parser = trainer_parser(module_of(command) or MODULE)
     for action in parser._actions:
         action.choices = None
     return parser.parse_known_args(words_of(command))[0]
@@ -85,7 +104,7 @@ def given(command: list[str]) -> dict[str, list[str]]:
     Options that the trainer does not know, as older runs have them, take every word up to the next option; they come
     last. A value such as -5e-7, which argparse takes for an option, is lost unless written --name=-5e-7.
     """
-    known, rest = _reader().parse_known_args(words_of(command))
+    known, rest = _reader(module_of(command) or MODULE).parse_known_args(words_of(command))
     found, name = vars(known), None
     for word in rest:
         if re.match(r"--[A-Za-z]", word):
@@ -97,24 +116,25 @@ def given(command: list[str]) -> dict[str, list[str]]:
 
 
 @functools.cache
-def _reader() -> argparse.ArgumentParser:
-    """Of the trainer's options, each with any number of words, as they are, and none where it is not given."""
+def _reader(module: str) -> argparse.ArgumentParser:
+    """Of a trainer's options, each with any number of words, as they are, and none where it is not given."""
     reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for action in trainer_parser()._actions:
+    for action in trainer_parser(module)._actions:
         reader.add_argument(*action.option_strings, dest=action.dest, nargs="*", default=argparse.SUPPRESS)
     return reader
 
 
 def words_of(command: list[str]) -> list[str]:
     """The words behind the trainer's name."""
-    return command[command.index(MODULE) + 1 :] if MODULE in command else []
+    module = module_of(command)
+    return command[command.index(module) + 1 :] if module else []
 
 
-def trainer_parser() -> argparse.ArgumentParser:
-    """The parser of the trainer with our options; it raises ValueError instead of ending the process."""
-    parser = argparse.ArgumentParser(prog=MODULE, add_help=False)
-    exec(_compiled(), {"parser": parser, "datetime": datetime})
-    options.add(parser)
+def trainer_parser(module: str = MODULE) -> argparse.ArgumentParser:
+    """The parser of a trainer with our options; it raises ValueError instead of ending the process."""
+    parser = argparse.ArgumentParser(prog=module, add_help=False)
+    exec(_compiled(module), {"parser": parser, "datetime": datetime})
+    ADDED[module](parser)
     parser.error = functools.partial(_fail, parser)
     return parser
 
@@ -124,16 +144,18 @@ def _fail(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 
 @functools.cache
-def _compiled():
-    source = installed_source()
+def _compiled(module: str):
+    source = installed_source(module)
     installed = statements(source) if source else []
-    return compile("\n".join(installed) or COPY.read_text(encoding="utf-8"), MODULE, "exec")
+    copy = SFT_COPY if module == SFT_MODULE else COPY
+    return compile("\n".join(installed) or copy.read_text(encoding="utf-8"), module, "exec")
 
 
-def installed_source() -> Path | None:
+def installed_source(module: str = MODULE) -> Path | None:
     """The installed trainer's file, patched or not; None where OpenRLHF is not installed, or only half of it."""
-    spec = importlib.util.find_spec(MODULE.partition(".")[0])
-    file = Path(spec.submodule_search_locations[0], "cli", "train_ppo_ray.py") if spec else None
+    package, _, name = module.partition(".")
+    spec = importlib.util.find_spec(package)
+    file = Path(spec.submodule_search_locations[0], f"{name.replace('.', '/')}.py") if spec else None
     return file if file and file.is_file() else None
 
 

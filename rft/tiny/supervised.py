@@ -16,7 +16,7 @@ from rft.tiny.tasks import STYLES, TASKS
 from rft.tiny.tokenizer import build_tokenizer
 
 # Small batches and small initial weights: what counts is the number of updates until attention finds the digits.
-STEPS = {"sums": 500, "code": 500, "search": 1500}
+STEPS = {"sums": 500, "code": 500, "search": 1500, "unboxed": 500}
 BATCH = 16
 CARELESS_SHARE = 0.65  # of the answers; the rest are careful
 INIT_STD = 0.05

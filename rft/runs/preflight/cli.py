@@ -31,6 +31,7 @@ from rft.runs.preflight import (
     programs,
     search,
     software,
+    supervised,
 )
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import NO_GO, Line, read_config
@@ -64,7 +65,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     set_environment()  # it judges the memory by what the training will read
-    result = list(check_all(args, options.run_dir, ",".join(options.also_evaluated)))
+    if command.module_of(given) == command.SFT_MODULE:
+        result = list(supervised.check_all(args))
+    else:
+        result = list(check_all(args, options.run_dir, ",".join(options.also_evaluated)))
     document = as_document(result, time.monotonic() - started)
     if options.run_dir.is_dir():
         replace_json(options.run_dir / "preflight.json", document)

@@ -1,0 +1,74 @@
+# shellcheck shell=bash disable=SC2034  # read by launch/start.sh and the others
+# A supervised training on this machine, between two checks of the format. Sourced by launch/common.sh.
+
+SFT_RANKS=1        # processes, each with a GPU of its own
+SFT_ARGS=()        # of openrlhf.cli.train_sft, behind MODEL_ARGS
+FORMAT_DATA=""     # problems of the format check, which are not trained on
+FORMAT_PROBLEMS=73 # where each answer has its box, as many say so
+FORMAT_TOKENS=8192 # of an answer
+
+# supervised_experiment [OPENRLHF OPTION…]: a complete supervised run on a model and rows that exist.
+supervised_experiment() {
+    TRAINER=sft
+    sft_command "$@"
+    require_gpus
+    require_rows
+    begin_run "$@"
+    phase "set-up"
+    setup_env
+    measure_memory
+    train_supervised "$@"
+}
+
+# sft_command [OPENRLHF OPTION…]: COMMAND and OPTION, as grpo_command.
+sft_command() {
+    read_command "$PYTHON" -m rft.runs.ranks "$SFT_RANKS" openrlhf.cli.train_sft "${MODEL_ARGS[@]}" "${SFT_ARGS[@]}" "$@" || return 0
+}
+
+# train_supervised [OPENRLHF OPTION…]: preflight, the format before, SFT, the format after, the table. With MEASURE_ONLY=1, of
+# launch/resume.sh, only what comes behind the training.
+train_supervised() {
+    if ((!MEASURE_ONLY)); then
+        phase "preflight"
+        prepare_sft "$@"
+        phase "format before"
+        check_format before "${OPTION[init_adapter]:-${OPTION[pretrain]}}"
+        phase "sft"
+        train
+    fi
+    phase "format after"
+    check_format after "${OPTION[save_path]}"
+    phase "report"
+    run "$PYTHON" -m rft.runs.sft_summary "$RUN_DIR"
+}
+
+# prepare_sft [OPENRLHF OPTION…]: the preflight page, command.sh and run.json, as prepare_grpo.
+prepare_sft() {
+    sft_command "$@"
+    [[ $DRY_RUN != 1 ]] || return 0
+    local files
+    mapfile -t files < <(names_in "${OPTION[pretrain]}" "${OPTION[dataset]}" "${OPTION[eval_dataset]}" "$FORMAT_DATA")
+    local manifest=("$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${files[@]/#/--input=}")
+    if ((RESUMES)); then require_unchanged "${manifest[@]}"; fi
+    preflight
+    keep_former
+    record_start "$@"
+    print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
+    run "${manifest[@]}" -- "${COMMAND[@]}"
+}
+
+# check_format NAME MODEL: to evals/format_NAME.json. Its verdict is no failure.
+check_format() {
+    local status=0 more=()
+    [[ -z ${OPTION[reasoning_effort]} ]] || more+=(--reasoning-effort "${OPTION[reasoning_effort]}")
+    run "$PYTHON" -m rft.runs.format_check --model "$2" --data "$FORMAT_DATA" --n "$FORMAT_PROBLEMS" \
+        --max-tokens "$FORMAT_TOKENS" "${more[@]}" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/format_$1.json" || status=$?
+    ((status == 0 || status == 1 || status == 3)) || return "$status"
+}
+
+# require_rows: the model, the rows and the problems of the format check, each with the command that makes it.
+require_rows() {
+    [[ $DRY_RUN != 1 ]] || return 0
+    OPTION[prompt_data]=${OPTION[dataset]}
+    EVAL_DATASET=$FORMAT_DATA require_inputs
+}

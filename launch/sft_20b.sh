@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Supervised training of an adapter of gpt-oss-20b, for a policy whose answers lack the format: first ask whether yours
+# does, .venv/bin/python -m rft.runs.format_check --model DIR. The adapter has the shape of GRPO's by RECIPE (a26, tuned).
+# Hardware: one GPU of 80 GB; SFT_RANKS=N: N of one machine. Time: not measured.
+#
+#   RECIPE=tuned bash launch/sft_20b.sh [OPENRLHF OPTION …]  SEED=42 RUN_DIR=runs/… DATA_ROOT=… MODEL=… DRY_RUN=1
+#   RECIPE=tuned bash launch/train_grpo_20b.sh --init_adapter RUN/adapter        then
+#
+# Acceptance: 'format after' is 'go to GRPO' (95% of the answers boxed, by the 95% interval; MATH level 4 and 5)
+# shellcheck source=launch/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+use models/gpt-oss-20b
+use_adapter_of_recipe
+use tasks/sft
+SFT_ARGS+=(
+    --max_len 4096
+    --max_epochs 1
+    --train_batch_size 64
+    --micro_train_batch_size 2
+    --learning_rate 1e-4 # twenty times GRPO's: a mean over tokens that are all to be learned
+    --eval_steps 20
+    --save_steps 20
+)
+supervised_experiment "$@"

@@ -1,0 +1,86 @@
+"""What a supervised training needs: the checks of GRPO that it shares, its rows, and the memory of the actor alone."""
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+from rft.hooks.sft_rows import learnable
+from rft.runs.preflight import driver, harmony, machine, model, software
+from rft.runs.preflight.gpus import read_gpus
+from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, read_config
+from rft.runs.preflight.memory import judged
+from rft.runs.preflight.resident import Sizes, peak_bytes
+
+
+def check_all(args: Namespace) -> Iterator[Line]:
+    """Every line of the page, in its order."""
+    yield from software.check_patches()
+    yield from software.check_versions()
+    found = model.check_model(args)
+    yield from found
+    yield from model.check_resume(args)
+    if found[0].verdict != NO_GO:
+        config = read_config(args.pretrain)
+        yield from model.check_attention(args, config)
+        yield from model.check_lora(args)
+        yield from check_rows(args)
+        yield from check_memory(args, config)
+    yield from driver.check_driver()
+    yield from machine.check_offline()
+    yield from machine.check_wandb(args)
+    yield from machine.check_git()
+
+
+def check_rows(args: Namespace) -> Iterator[Line]:
+    """Each file's conversations as the trainer will make them, by its own code."""
+    try:
+        tokenizer = harmony.load_tokenizer(Path(args.pretrain))
+    except ValueError as error:
+        yield Line("tokenizer", NO_GO, str(error), "download or make the checkpoint again")
+        return
+    for name, file in (("rows", args.dataset), ("held-out rows", args.eval_dataset)):
+        if not file:
+            continue
+        try:
+            rows = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+            made = learnable(
+                rows, tokenizer, args.max_len, input_key=args.input_key, output_key=args.output_key,
+                every_turn=args.multiturn,
+            )  # fmt: skip
+        except (ValueError, OSError) as error:
+            yield Line(name, NO_GO, f"{file}: {error}", "make the file again (docs/sft.md)")
+            continue
+        count, learned = len(made.conversations), sum(sum(each.learned) for each in made.conversations)
+        longest = max(len(each.ids) for each in made.conversations)
+        measured = f"{count} conversations, {learned:,} tokens to learn, the longest {longest} tokens"
+        yield Line(name, WARN if made.too_long else GO, *_left_out(measured, made.too_long, args.max_len))
+        if name == "rows":
+            yield _steps(count, args)
+
+
+def _left_out(measured: str, too_long: int, max_len: int) -> tuple[str, str]:
+    if not too_long:
+        return measured, ""
+    return f"{measured}; {too_long} longer than --max_len {max_len} are left out", "a larger --max_len keeps them"
+
+
+def _steps(rows: int, args: Namespace) -> Line:
+    steps = rows // args.train_batch_size
+    if not steps:
+        measured = f"{rows} conversations fill no batch of {args.train_batch_size}"
+        return Line("steps", NO_GO, measured, f"--train_batch_size {rows} or less")
+    return Line("steps", GO, f"{args.max_epochs} epochs of {steps} steps, {args.train_batch_size} conversations each")
+
+
+def check_memory(args: Namespace, config: dict) -> list[Line]:
+    """The resident actor's peak on a GPU: a micro-batch of the longest conversations. Nothing is known of another."""
+    gpus, ranks = read_gpus(), args.actor_num_gpus_per_node
+    if not gpus or args.actor != "resident":
+        return []
+    tokens = args.micro_train_batch_size * args.max_len
+    sizes = Sizes(tokens, 0, args.gradient_checkpointing, args.zero_stage, ranks, args.shard_experts)
+    need = peak_bytes(config, sizes, model.trained_parameters(args, config))
+    repair = "a smaller --micro_train_batch_size or --max_len, or --gradient_checkpointing"
+    free = min(gpu["free"] for gpu in gpus[:ranks])
+    return [judged("actor", need, free, repair, f" (micro-batches of {args.micro_train_batch_size} x {args.max_len} tokens)")]
