@@ -17,7 +17,7 @@ SFT_ARGS+=(
     --max_epochs 1
     --train_batch_size 64
     --micro_train_batch_size 2
-    --learning_rate 1e-4 # twenty times GRPO's: a mean over tokens that are all to be learned
+    --learning_rate 1e-4 # usual for adapters; not measured on gpt-oss
     --eval_steps 20
     --save_steps 20
 )

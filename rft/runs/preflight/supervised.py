@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rft.hooks.sft_rows import learnable
-from rft.runs.preflight import driver, harmony, machine, model, software
+from rft.runs.preflight import driver, machine, model, software
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, read_config
 from rft.runs.preflight.memory import judged
@@ -34,9 +34,11 @@ def check_all(args: Namespace) -> Iterator[Line]:
 
 def check_rows(args: Namespace) -> Iterator[Line]:
     """Each file's conversations as the trainer will make them, by its own code."""
+    from transformers import AutoTokenizer  # a second, which other checks need not pay
+
     try:
-        tokenizer = harmony.load_tokenizer(Path(args.pretrain))
-    except ValueError as error:
+        tokenizer = AutoTokenizer.from_pretrained(args.pretrain)
+    except (ValueError, OSError) as error:
         yield Line("tokenizer", NO_GO, str(error), "download or make the checkpoint again")
         return
     for name, file in (("rows", args.dataset), ("held-out rows", args.eval_dataset)):
