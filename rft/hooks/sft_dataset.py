@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from deepspeed.accelerator import get_accelerator
 
-from rft.hooks.chat_date import dated
 from rft.hooks import sft_run
+from rft.hooks.chat_date import dated
 from rft.hooks.loss import token_weights
 from rft.hooks.reasoning_effort import chosen
 from rft.hooks.sft_rows import Tokens, learnable

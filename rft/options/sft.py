@@ -75,6 +75,9 @@ def refuse(args: argparse.Namespace) -> None:
     Raises:
         ValueError: the first of them: found, wanted, repair.
     """
+    for name in ("pretrain", "dataset"):
+        if not getattr(args, name):
+            raise ValueError(f"--{name}: found none, wanted {'a model' if name == 'pretrain' else 'rows'}; docs/sft.md")
     remote_code.refuse(args)
     require_whole_steps(args)
     actor.require_resident(args)

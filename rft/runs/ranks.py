@@ -28,7 +28,9 @@ def main() -> int:
         parser.error(f"found {args.ranks} ranks, wanted 1 or more")
     command = [sys.executable, "-m", args.module, *args.options]
     port = free_port()
-    processes = [subprocess.Popen(command, env=os.environ | of_rank(rank, args.ranks, port)) for rank in range(args.ranks)]
+    processes = [
+        subprocess.Popen(command, env=os.environ | of_rank(rank, args.ranks, port)) for rank in range(args.ranks)
+    ]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end(processes))
     return wait(processes)

@@ -108,7 +108,9 @@ def show(run: Path, result: dict) -> None:
     print(f"loss, nats a learned token: {first:.4f} -> {last:.4f} in {result['steps']} steps{also}")
     print(f"verdict: {result['after']['verdict']}; adapter: {run / 'adapter'}")
     if result["after"]["verdict"] != "SFT first":
-        print(f"GRPO goes on from it: --init_adapter {run / 'adapter'} behind a launcher of the same base (docs/sft.md)")
+        print(
+            f"GRPO goes on from it: --init_adapter {run / 'adapter'} behind a launcher of the same base (docs/sft.md)"
+        )
 
 
 if __name__ == "__main__":

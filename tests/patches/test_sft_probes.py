@@ -56,10 +56,11 @@ def test_supervised_rows_that_are_too_long_are_left_out(checkpoint):
         dataset(checkpoint, [{"input": [ASK]}])
 
 
-@pytest.mark.parametrize("options", [[], ["--attn_implementation", "eager", "--packing_samples"]])
+@pytest.mark.parametrize("options", [["--attn_implementation", "flash_attention_2"], ["--packing_samples"]])
 def test_supervised_training_of_gpt_oss_without_sinks_is_refused(checkpoint, options):
     """Upstream's default is FlashAttention 2, and packing asks for it."""
-    done = run_module("openrlhf.cli.train_sft", "--pretrain", checkpoint, *options)
+    given = ["--pretrain", checkpoint, "--dataset", "rows.jsonl", "--actor", "eager"]
+    done = run_module("openrlhf.cli.train_sft", *given, *options)
     assert done.returncode == 1, done.stdout
     assert "gpt-oss cannot be trained like this" in done.stdout and "Traceback" not in done.stdout
 
@@ -97,6 +98,24 @@ def test_a_supervised_step_is_one_mean_whatever_its_split(checkpoint, monkeypatc
         print(f"micro-batches of {size}: relative distance of the gradient {difference / norm:.1e}, loss {means[0]}")
         assert difference / norm < 1e-4  # float32
         assert means == pytest.approx([(loss / tokens).item()], rel=1e-5)
+
+
+def test_the_resident_actor_learns_the_same_tokens(checkpoint, monkeypatch):
+    """Its loss is that of transformers' model, both in bf16; its options are the trainer's."""
+    from openrlhf.models import Actor
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: "cpu")
+    assert "--shard_experts" in run_module("openrlhf.cli.train_sft", "--help").stdout
+    lora = {"lora_rank": 8, "lora_alpha": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    lora |= {"attn_implementation": "eager", "head_dtype": "float32"}
+    made, _ = dataset(checkpoint, ROWS, output_key="output")
+    means = {}
+    for kind in ("resident", "eager"):
+        actor = Actor(str(checkpoint), actor=kind, **lora)
+        trained = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
+        (gradient,), means[kind] = steps(actor, made, trained, 2)
+        assert all(each.isfinite().all() for each in gradient) and any(each.any() for each in gradient)
+    assert means["resident"] == pytest.approx(means["eager"], rel=2**-6)  # of two layers, two roundings each
 
 
 def steps(actor, made, trained, size: int) -> tuple[list, list[float]]:

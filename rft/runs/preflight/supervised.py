@@ -85,4 +85,8 @@ def check_memory(args: Namespace, config: dict) -> list[Line]:
     need = peak_bytes(config, sizes, model.trained_parameters(args, config))
     repair = "a smaller --micro_train_batch_size or --max_len, or --gradient_checkpointing"
     free = min(gpu["free"] for gpu in gpus[:ranks])
-    return [judged("actor", need, free, repair, f" (micro-batches of {args.micro_train_batch_size} x {args.max_len} tokens)")]
+    return [
+        judged(
+            "actor", need, free, repair, f" (micro-batches of {args.micro_train_batch_size} x {args.max_len} tokens)"
+        )
+    ]
