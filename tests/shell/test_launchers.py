@@ -15,7 +15,7 @@ from launching import ROOT, body, launch
 
 from rft.options import command
 
-LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh"))
+LAUNCHERS = sorted((ROOT / "launch").glob("train_grpo_*.sh"))
 EXPERIMENTS = [launcher for launcher in LAUNCHERS if '\nexperiment "$@"' in launcher.read_text()]
 PAIR = [ROOT / f"launch/train_grpo_20b_a28{arm}.sh" for arm in "ab"]
 BIG = ROOT / "launch/train_grpo_20b.sh"

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 SCRIPTS = sorted([ROOT / ".ci/run", *ROOT.glob("*.sh"), *ROOT.glob("[a-z]*/**/*.sh")])
 SCRIPTS = [s for s in SCRIPTS if s.relative_to(ROOT).parts[0] != "runs"]
-LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh"))
+LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh")) + [ROOT / "launch/sft_20b.sh"]
 RECIPES = sorted(recipe.stem for recipe in (ROOT / "launch/recipes").glob("*.env"))
 # Each launcher as it is, and with the other recipes where it takes any.
 GOLDEN_RUNS = [(launcher, None) for launcher in LAUNCHERS]
@@ -105,7 +105,8 @@ def test_dry_run_is_golden(launcher, recipe, tmp_path):
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=names(LAUNCHERS))
 def test_dry_run_takes_overrides_last(launcher, tmp_path):
-    lines = dry_run(launcher, tmp_path, "--actor_learning_rate", "0", "--wandb_run_name", "a b").splitlines()
-    training = [shlex.split(line) for line in lines if "openrlhf.cli.train_ppo_ray" in line]
+    rate = "--learning_rate" if "sft" in launcher.stem else "--actor_learning_rate"
+    lines = dry_run(launcher, tmp_path, rate, "0", "--wandb_run_name", "a b").splitlines()
+    training = [shlex.split(line) for line in lines if "openrlhf.cli.train_" in line]
     assert len(training) == 1
-    assert training[0][-4:] == ["--actor_learning_rate", "0", "--wandb_run_name", "a b"]
+    assert training[0][-4:] == [rate, "0", "--wandb_run_name", "a b"]

@@ -3,6 +3,7 @@
 import argparse
 import ast
 import json
+import re
 import os
 import subprocess
 import sys
@@ -175,9 +176,14 @@ def test_free_space_is_judged_where_checkpoints_are_written(tmp_path, form):
     folder = tmp_path / "far"
     folder.mkdir()
     manifest = {"command": [*START, *(form % folder).split(" ")]}
-    assert written_places(tmp_path, manifest) == disk.places(folder, [tmp_path, tmp_path])
-    assert written_places(tmp_path, manifest) != disk.places(tmp_path, [tmp_path, tmp_path])
-    assert written_places(tmp_path, {}) == disk.places(tmp_path, [tmp_path, tmp_path])
+    assert paths(written_places(tmp_path, manifest)) == paths(disk.places(folder, [tmp_path, tmp_path]))
+    assert paths(written_places(tmp_path, manifest)) != paths(disk.places(tmp_path, [tmp_path, tmp_path]))
+    assert paths(written_places(tmp_path, {})) == paths(disk.places(tmp_path, [tmp_path, tmp_path]))
+
+
+def paths(found: list[dict]) -> list[str]:
+    """Without the free bytes, which other programs change meanwhile."""
+    return [place["path"] for place in found]
 
 
 def test_the_monitor_counts_the_steps_that_are_trained(tmp_path):
@@ -189,20 +195,49 @@ def test_the_monitor_counts_the_steps_that_are_trained(tmp_path):
 # --- the copy of OpenRLHF's options, for a machine without it ---
 
 
-def test_the_copy_of_the_trainers_options_is_true():
+@pytest.mark.parametrize(
+    ("module", "file", "least"), [(command.MODULE, command.COPY, 100), (command.SFT_MODULE, command.SFT_COPY, 60)]
+)
+def test_the_copy_of_the_trainers_options_is_true(module, file, least):
     """After a change that is meant: RFT_WRITE_GOLDEN=1 python -m pytest tests/unit/test_command.py."""
-    found = command.statements(command.installed_source())
-    assert len(found) > 100
+    found = command.statements(command.installed_source(module))
+    assert len(found) > least
     copy = "\n".join(map(without_help, found)) + "\n"
     if flag("RFT_WRITE_GOLDEN"):
-        command.COPY.write_text(copy)
-    assert command.COPY.read_text() == copy
+        file.write_text(copy)
+    assert file.read_text() == copy
 
 
 def without_help(statement: str) -> str:
     call = ast.parse(statement, mode="eval").body
     call.keywords = [word for word in call.keywords if word.arg != "help"]
     return ast.unparse(call)
+
+
+SUPERVISED = ["python", "-m", "rft.runs.ranks", "2", "openrlhf.cli.train_sft", "--pretrain", "m", "--dataset", "d"]
+
+
+def test_a_supervised_command_is_read_with_its_own_options():
+    args = command.parse([*SUPERVISED, "--lora_rank", "8", "--train_batch_size", "32"])
+    assert (args.actor_num_gpus_per_node, args.attn_implementation, args.output_key) == (2, "eager", None)
+    assert command.given([*SUPERVISED, "--max_len=7"])["max_len"] == ["7"]
+    with pytest.raises(ValueError, match=r"(?s)--kl_target.*train_sft --help"):
+        command.parse([*SUPERVISED, "--kl_target", "1"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--train_batch_size", "20"], "no whole number of micro-batches.*20 --micro_train_batch_size 8, 2 ranks"),
+        (["--dataset", ""], "--dataset: found none"),
+        (["--actor", "resident"], "--actor resident cannot train this"),
+        (["--actor", "resident", "--lora_rank", "8", "--target_modules", "lm_head"], "an adapter of the attention"),
+        (["--init_adapter", "/nowhere", "--lora_rank", "8"], "--init_adapter: no such folder"),
+    ],
+)
+def test_what_a_supervised_training_cannot_be_is_refused_before_it_starts(options, said):
+    with pytest.raises(ValueError, match=re.compile(said, re.DOTALL)):
+        command.parse([*SUPERVISED, *options])
 
 
 READ = """
