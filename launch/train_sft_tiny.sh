@@ -6,7 +6,7 @@
 #   bash launch/train_sft_tiny.sh [OPENRLHF OPTION …]            SEED=0 RUN_DIR=runs/… DRY_RUN=1
 #   SFT_RUN=RUN bash launch/train_grpo_tiny.sh                   then GRPO, from its adapter, on its problems
 #
-# Acceptance: 'format before' is 'SFT first', 'format after' is 'go to GRPO' (256 held-out sums)
+# Acceptance: 'after - before >= 0.50' (share of boxed answers, 256 held-out sums, format check 'go to GRPO' after)
 export RFT_STACK="${RFT_STACK:-cpu}" # on any machine
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"

@@ -12,7 +12,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from rft.options.command import MODULE, given
+from rft.options.command import given, module_of
 from rft.options.recorded import differences, options
 from rft.record.flags import flag
 from rft.runs.find import find_run
@@ -129,7 +129,7 @@ def require_same_command(launch: dict, words: list[str], environment: dict, form
     )
     if shown.returncode:
         raise ValueError(f"{launch['launcher']} refuses the options of the last start:\n{shown.stderr.rstrip()}")
-    lines = [shlex.split(line) for line in shown.stdout.splitlines() if MODULE in line]
+    lines = [words for words in map(shlex.split, shown.stdout.splitlines()) if module_of(words)]
     then, now = (comparable(command) for command in (former, lines[-1] if lines else []))
     differing = differences(then, now)
     if differing:

@@ -21,7 +21,7 @@ def make_splits(seed: int = 0, sizes: dict[str, int] = SIZES) -> dict[str, list[
     """`rft.tiny.task.make_splits`; the rows of `sft_train` and `sft_dev` have the turn to learn in `output`."""
     splits = task.make_splits(seed, sizes)
     draw = random.Random(seed)
-    for name in {"sft_train", "sft_dev"} & splits.keys():
+    for name in ("sft_train", "sft_dev"):
         splits[name] = [supervised(problem, draw) for problem in splits[name]]
     return splits
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 SCRIPTS = sorted([ROOT / ".ci/run", *ROOT.glob("*.sh"), *ROOT.glob("[a-z]*/**/*.sh")])
 SCRIPTS = [s for s in SCRIPTS if s.relative_to(ROOT).parts[0] != "runs"]
-LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh")) + [ROOT / "launch/sft_20b.sh"]
+LAUNCHERS = [*sorted((ROOT / "launch").glob("train_*.sh")), ROOT / "launch/sft_20b.sh"]
 RECIPES = sorted(recipe.stem for recipe in (ROOT / "launch/recipes").glob("*.env"))
 # Each launcher as it is, and with the other recipes where it takes any.
 GOLDEN_RUNS = [(launcher, None) for launcher in LAUNCHERS]

@@ -3,8 +3,8 @@
 import argparse
 import ast
 import json
-import re
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
