@@ -1,11 +1,11 @@
 # shellcheck shell=bash disable=SC2034  # read by launch/start.sh and the others
 # A supervised training on this machine, between two checks of the format. Sourced by launch/common.sh.
 
-SFT_RANKS=1        # processes, each with a GPU of its own
-SFT_ARGS=()        # of openrlhf.cli.train_sft, behind MODEL_ARGS
-FORMAT_DATA=""     # problems of the format check, which are not trained on
-FORMAT_PROBLEMS=73 # where each answer has its box, as many say so
-FORMAT_TOKENS=8192 # of an answer
+SFT_RANKS=${SFT_RANKS:-1} # processes, each with a GPU of its own
+SFT_ARGS=()               # of openrlhf.cli.train_sft, behind MODEL_ARGS
+FORMAT_DATA=""            # problems of the format check, which are not trained on
+FORMAT_PROBLEMS=73        # where each answer has its box, as many say so
+FORMAT_TOKENS=8192        # of an answer
 
 # supervised_experiment [OPENRLHF OPTION…]: a complete supervised run on a model and rows that exist.
 supervised_experiment() {
@@ -22,6 +22,8 @@ supervised_experiment() {
 
 # sft_command [OPENRLHF OPTION…]: COMMAND and OPTION, as grpo_command.
 sft_command() {
+    [[ $SFT_RANKS =~ ^[1-9][0-9]?$ ]] || die "SFT_RANKS is no number of GPUs" "SFT_RANKS=$SFT_RANKS" "1, 2, …, of this machine" \
+        "unset SFT_RANKS, which means 1"
     read_command "$PYTHON" -m rft.runs.ranks "$SFT_RANKS" openrlhf.cli.train_sft "${MODEL_ARGS[@]}" "${SFT_ARGS[@]}" "$@" || return 0
 }
 

@@ -51,7 +51,7 @@ tiny_supervised_experiment() {
     choose_seed 0
     MODEL="$RUN_DIR/model"
     DATA="$RUN_DIR/data"
-    ROWS=$DATA
+    SFT_ROWS=$DATA
     MODEL_ARGS=(--pretrain "$MODEL" --param_dtype bf16 --lora_rank 8 --lora_alpha 16 --target_modules q_proj k_proj v_proj o_proj)
     use tasks/sft
     FORMAT_DATA=$DATA/heldout.jsonl FORMAT_PROBLEMS=256 FORMAT_TOKENS=64

@@ -123,7 +123,7 @@ def refusal(launcher: str, more: list[str], place: Path) -> str:
     printed = subprocess.run(dry, env=environment, cwd=ROOT, capture_output=True, text=True)
     if printed.returncode:
         return printed.stderr
-    (line,) = (line for line in printed.stdout.splitlines() if "openrlhf.cli.train_ppo_ray" in line)
+    (line,) = (line for line in printed.stdout.splitlines() if " openrlhf.cli.train_" in line)
     check = [sys.executable, "-m", "rft.runs.preflight", "--run-dir", place, "--", *shlex.split(line)]
     checked = subprocess.run(check, env=environment, cwd=ROOT, capture_output=True, text=True)
     # 1 is a no-go, as on a machine without the model and GPUs; it has read the command then.
