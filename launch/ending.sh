@@ -53,7 +53,10 @@ on_exit() {
 stop_started() {
     local pid
     for pid in "${STARTED_PIDS[@]}"; do
-        { stop_tree "$pid" 10 && wait "$pid"; } 2>/dev/null # bash's own message about how it ended
+        # Disowned, bash says nothing about how it ended. No `wait` does either, but one that comes while SIGCHLD is on its way,
+        # as where the signal that ends this launch and the child's end arrive together, lasts for ever (bash 5.2).
+        disown "$pid" 2>/dev/null
+        stop_tree "$pid" 10
     done
     STARTED_PIDS=()
 }
