@@ -1,11 +1,11 @@
 """Runs as training jobs of AWS SageMaker.
 
-    bash launch/sagemaker.sh submit LAUNCHER [OPENRLHF OPTION …] [--build] [--push] [--job-name NAME] [--spot] [--wait] …
+    bash launch/sagemaker.sh submit LAUNCHER [OPENRLHF OPTION …] [--build] [--push] [--job-name NAME] [--spot] …
     bash launch/sagemaker.sh submit --local [--gpus 0,1] LAUNCHER [OPTION …]        here, in the container, without AWS
     bash launch/sagemaker.sh status|stop JOB;  logs JOB [--lines N];  list
 
 The commit that is checked out goes to the job, with the launcher's options and variables (SEED, RECIPE, MODEL, …).
-SAGEMAKER_ROLE is the ARN that the job runs as, SAGEMAKER_BUCKET where it writes, SAGEMAKER_REPOSITORY the image's (rft).
+SAGEMAKER_ROLE is the ARN that the job runs as, SAGEMAKER_BUCKET where it writes, SAGEMAKER_REPOSITORY the image's name.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     submit.add_argument("--build", action="store_true", help="make the image of this commit first")
     submit.add_argument("--push", action="store_true", help="and put it into ECR")
     submit.add_argument("--local", action="store_true", help="run it here, by docker")
-    submit.add_argument("--gpus", default="", help="of this machine, for --local: 0,1")
+    submit.add_argument("--gpus", default="all", help="of this machine, for --local: 0,1")
     submit.add_argument("--instance-type", default=jobs.Wanted._field_defaults["instance"])
     submit.add_argument("--instance-count", type=int, default=1)
     submit.add_argument("--volume-gb", type=int, default=jobs.Wanted._field_defaults["volume_gb"])
@@ -88,6 +88,7 @@ def submit_job(args: argparse.Namespace, options: list[str]) -> int:
         image.build(ROOT, address)
     if args.push:
         image.push(ecr, address)
+    image.require(ecr, title, tag)
     job = jobs.Wanted(
         name, address, role, Place(bucket, f"rft/{name}"), args.instance_type, args.volume_gb, args.days, args.spot
     )

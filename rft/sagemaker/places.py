@@ -43,7 +43,13 @@ def objects(s3: "BaseClient", folder: Place) -> dict[str, dict]:
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=folder.bucket, Prefix=prefix):
             for entry in page.get("Contents", []):
                 found[entry["Key"].removeprefix(prefix)] = entry
-    return {name: entry for name, entry in found.items() if name and not name.endswith("/")}
+    files = {name: entry for name, entry in found.items() if name and not name.endswith("/")}
+    for name in files:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise AwsError(
+                message("a name leads out of its folder", f"{folder}/{name}", "a plain path", "rename it in S3")
+            )
+    return files
 
 
 def fetch(s3: "BaseClient", url: str, cache: Path) -> Path:
@@ -69,6 +75,9 @@ def fetch(s3: "BaseClient", url: str, cache: Path) -> Path:
         )
     record = folder / RECORD
     known = json.loads(record.read_text()) if record.is_file() else {}
+    for gone in known.keys() - entries.keys():
+        (folder / gone).unlink(missing_ok=True)
+    known = {relative: etag for relative, etag in known.items() if relative in entries}
     for relative, entry in entries.items():
         file = folder / relative
         if known.get(relative) != entry["ETag"] or not file.is_file():
