@@ -89,10 +89,11 @@ def submit_job(args: argparse.Namespace, options: list[str]) -> int:
     if args.push:
         image.push(ecr, address)
     image.require(ecr, title, tag)
-    job = jobs.Wanted(
-        name, address, role, Place(bucket, f"rft/{name}"), args.instance_type, args.volume_gb, args.days, args.spot
-    )
-    place = job.folder / f"{jobs.SOURCE}/source.tar.gz"
+    folder = Place(bucket, f"rft/{name}")
+    # Of this submission alone: one that is refused since its name is taken must not change that job's archive.
+    origin = folder / f"{jobs.SOURCE}/{now:%Y%m%dT%H%M%S}"
+    job = jobs.Wanted(name, address, role, folder, origin, args.instance_type, args.volume_gb, args.days, args.spot)
+    place = origin / "source.tar.gz"
     with told():
         s3.put_object(Bucket=place.bucket, Key=place.key, Body=archive)
         sagemaker.create_training_job(**jobs.request(job))

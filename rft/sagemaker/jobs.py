@@ -32,6 +32,7 @@ class Wanted(NamedTuple):
         image: address of the container in ECR.
         role: ARN that the job runs as.
         folder: of the job in S3.
+        source: there, below which its archive is, and nothing of another submission.
         instance, volume_gb: its machine and disk.
         days: after which SageMaker ends it.
         spot: on capacity that may be taken away; it then begins anew, and goes on from its last snapshot.
@@ -41,6 +42,7 @@ class Wanted(NamedTuple):
     image: str
     role: str
     folder: Place
+    source: Place
     instance: str = "ml.p4de.24xlarge"
     volume_gb: int = 200
     days: float = 5
@@ -68,7 +70,7 @@ def request(job: Wanted) -> dict:
     source = {
         "S3DataSource": {
             "S3DataType": "S3Prefix",
-            "S3Uri": str(job.folder / SOURCE),
+            "S3Uri": str(job.source),
             "S3DataDistributionType": "FullyReplicated",
         }
     }
