@@ -9,25 +9,14 @@ from pathlib import Path
 import pytest
 from direct import kill, log_of, signal_all, start, train, wait_until
 from safetensors.torch import load_file
+from step_metrics import assert_equal_metrics
 
 from rft.hooks import save_and_stop
-from rft.record.names import CLOCKS, TRAINING_FILE
-from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
 
 pytestmark = pytest.mark.stack
 OPTIONS = ("--full_determinism", "--save_steps", "1", "--save_hf_ckpt", "--max_ckpt_num", "2", "--num_episodes", "2")
 STEPS = 6  # two episodes, so that the data order of the second must come back too
-
-
-def comparable(run_dir: Path) -> list[dict]:
-    """The metrics of each step, without what a clock decides."""
-    records = read_jsonl(run_dir / TRAINING_FILE)
-    rates = ("tokens_per_second_", "tflops_", "model_flops_")
-    return [
-        {k: v for k, v in record.items() if not k.endswith("_seconds") and not k.startswith(rates) and k not in CLOCKS}
-        for record in records
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +58,7 @@ def test_resumed_metrics_equal_the_uninterrupted_run(checkpoint, runs):
     (run_dir / save_and_stop.FILE).unlink()
     train(run_dir, checkpoint, *OPTIONS, "--load_checkpoint")
 
-    wanted, found = comparable(uninterrupted), comparable(run_dir)
-    assert [record["global_step"] for record in found] == list(range(1, STEPS + 1))
-    for expected, record in zip(wanted, found, strict=True):
-        names = expected.keys() | record.keys()
-        differing = {name: (expected.get(name), record.get(name)) for name in names}
-        differing = {name: pair for name, pair in differing.items() if pair[0] != pair[1]}
-        assert differing == {}, f"step {expected['global_step']}"
+    assert_equal_metrics(uninterrupted, run_dir, STEPS)
     adapters = [load_file(path / "saved" / "adapter_model.safetensors") for path in (uninterrupted, run_dir)]
     assert all((adapters[0][name] == tensor).all() for name, tensor in adapters[1].items())
 
