@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
+from sagemaker_jobs import ROOT
 
 from rft.sagemaker import jobs, places, snapshots
 from rft.sagemaker.aws import AwsError
@@ -131,6 +132,25 @@ def test_a_snapshot_that_is_written_once_more_does_not_count_meanwhile(s3, tmp_p
 def test_nothing_is_there(s3, tmp_path):
     assert snapshots.restore(s3, tmp_path / "back", JOB) == (None, [])
     assert not (tmp_path / "back").exists()
+
+
+# What S3 calls an operation -> the right that it takes.
+RIGHTS = {"ListObjectsV2": "ListBucket", "HeadObject": "GetObject", "CreateMultipartUpload": "PutObject"}
+RIGHTS |= {"UploadPart": "PutObject", "CompleteMultipartUpload": "PutObject"}
+
+
+def test_the_role_of_a_job_may_do_what_it_does_in_s3_and_no_more(s3, tmp_path):
+    called = set()
+    s3.meta.events.register("before-call.s3.*", lambda model, **_: called.add(model.name))
+    run = run_with(tmp_path / "run", 1)
+    (run / "large").write_bytes(bytes(9 << 20))  # goes in parts
+    snapshots.upload(s3, run, JOB, "global_step1", "global_step1")
+    assert snapshots.restore(s3, tmp_path / "back", JOB)[0] == "global_step1"
+    assert (tmp_path / "back/large").stat().st_size == 9 << 20
+    policy = json.loads((ROOT / "launch/sagemaker/job_policy.json").read_text())
+    actions = {each for part in policy["Statement"] if part["Sid"] in ("Read", "Write") for each in part["Action"]}
+    assert {"CreateMultipartUpload", "DeleteObject", "GetObject"} <= called
+    assert actions == {f"s3:{RIGHTS.get(name, name)}" for name in called} | {"s3:AbortMultipartUpload"}
 
 
 NOW = datetime(2026, 11, 23, 14, 40, tzinfo=UTC)
