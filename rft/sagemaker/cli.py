@@ -19,6 +19,7 @@ from rft.sagemaker.aws import AwsError, client, message, told
 from rft.sagemaker.places import Place
 
 ROOT = Path(__file__).resolve().parents[2]
+SHOWN = 30  # jobs of a list, the newest
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     for name, what in (("status", "what has become of a job"), ("stop", "save, then end"), ("logs", "its output")):
         actions.add_parser(name, help=what).add_argument("job")
     actions.choices["logs"].add_argument("--lines", type=int, default=100)
-    actions.add_parser("list", help="the jobs of docs/job_log.md, and their state")
+    actions.add_parser("list", help=f"the {SHOWN} newest jobs of docs/job_log.md, and their states")
     return made
 
 
@@ -125,7 +126,7 @@ def logs_job(args: argparse.Namespace, _: list[str]) -> int:
 
 
 def list_job(_: argparse.Namespace, __: list[str]) -> int:
-    rows = jobs.recorded(ROOT)
+    rows = jobs.recorded(ROOT)[:SHOWN]
     sagemaker = client("sagemaker") if rows else None
     for name, launcher, description, submitted in rows:
         try:

@@ -67,6 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"))
     parser.add_argument("--checkout", type=Path, default=ROOT, help="of the image")
     args = parser.parse_args(argv)
+    sys.stdout.reconfigure(errors="replace")  # a character that a log cannot hold must not end the reader of a launcher
     url, name = os.environ.get(S3_VARIABLE), os.environ.get("TRAINING_JOB_NAME", "job")
     job = Job(args.root, args.checkout.resolve(), args.root.resolve() / "runs" / name, parse(url) if url else None)
     stop = Stop()
@@ -125,7 +126,9 @@ def run(job: Job, command: dict, s3: "BaseClient | None", stop: Stop) -> int:
     while not launcher.ended(LOOK):
         copies.look()
     status = launcher.process.returncode
-    is_whole = copies.last(GRACE - 5 - (time.monotonic() - stop.at) if stop.at else LAST_SECONDS)
+    if job.run.is_dir():
+        shutil.copy(job.checkout / COMMAND, job.run)  # run.json has no commit, as there is no git
+    is_whole = copies.last(GRACE - 5 - (time.monotonic() - stop.at) if stop.at is not None else LAST_SECONDS)
     if status in (0, STOPPED_BY_RULE):
         return (
             complete(job, status)

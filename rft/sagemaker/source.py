@@ -56,19 +56,19 @@ def command_of(launcher: str, options: list[str]) -> dict:
     Raises:
         ValueError: a key, or a place of this machine, is among them.
     """
-    words = [without_key(word) for word in options]
     # The stack is the image's.
     environment = {name: os.environ[name] for name in NAMES if os.environ.get(name) and name != "RFT_STACK"}
-    for word in [*words, *(f"{name}={value}" for name, value in environment.items())]:
-        if found := SECRET.search(word):
-            raise ValueError(f"found a key, {found[0][:6]}…, in the command; wanted none, as it is stored; take it out")
+    for word in [*options, *(f"{name}={value}" for name, value in environment.items())]:
+        if SECRET.search(word) or without_key(word) != word:
+            found = f"found a key in {word.partition('=')[0][:12]}…"
+            raise ValueError(f"{found}, wanted none, as a command is stored where others read it; take it out")
     for name in sorted(environment.keys() & set(OURS)):
         raise ValueError(f"found {name}={environment[name]}, wanted none: a job has places of its own; unset {name}")
     for name in sorted(environment.keys() & set(READ)):
         if not environment[name].startswith(SCHEME):
             found = f"{name}={environment[name]}"
             raise ValueError(f"found {found}, wanted a place that the job can read, {SCHEME}BUCKET/…; upload it there")
-    return {"launcher": launcher, "options": words, "environment": environment}
+    return {"launcher": launcher, "options": options, "environment": environment}
 
 
 def tracked(root: Path) -> io.BytesIO:

@@ -58,7 +58,8 @@ def test_a_run_to_its_end(job, s3, monkeypatch):
         "reason": "the run is complete",
     }
     assert "global_step2-ended.json" in names(s3, "committed")
-    assert {"training_metrics.jsonl", "checkpoints/_actor/latest"} <= names(s3, "snapshots/global_step2-ended")
+    wanted = {"training_metrics.jsonl", "checkpoints/_actor/latest", "sagemaker_command.json"}
+    assert wanted <= names(s3, "snapshots/global_step2-ended")
     assert not (toy.root / "output/failure").exists()
 
 
