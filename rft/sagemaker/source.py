@@ -60,8 +60,8 @@ def command_of(launcher: str, options: list[str]) -> dict:
     environment = {name: os.environ[name] for name in NAMES if os.environ.get(name) and name != "RFT_STACK"}
     for word in [*options, *(f"{name}={value}" for name, value in environment.items())]:
         if SECRET.search(word) or without_key(word) != word:
-            found = f"found a key in {word.partition('=')[0][:12]}…"
-            raise ValueError(f"{found}, wanted none, as a command is stored where others read it; take it out")
+            place = word.partition("=")[0] if "=" in word else "the options"
+            raise ValueError(f"found a key in {place}, wanted none: a command is stored where others read; take it out")
     for name in sorted(environment.keys() & set(OURS)):
         raise ValueError(f"found {name}={environment[name]}, wanted none: a job has places of its own; unset {name}")
     for name in sorted(environment.keys() & set(READ)):

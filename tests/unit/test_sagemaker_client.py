@@ -174,8 +174,8 @@ def test_a_job_on_this_machine_needs_no_account(world, monkeypatch, capsys):
         (["launch/train_no.sh"], "found 'launch/train_no.sh'"),
         (["launch/resume.sh"], "wanted a launcher"),
         (["launch/train_toy.sh", "--job-name", "under_score"], "found --job-name 'under_score'"),
-        (["launch/train_toy.sh", "--use_wandb=hf_" + "a" * 34], "found a key in --use_wandb…"),
-        (["launch/train_toy.sh", "--use_wandb", "0123456789" * 4], "found a key in 012345678901…"),
+        (["launch/train_toy.sh", "--use_wandb=hf_" + "a" * 34], "found a key in --use_wandb,"),
+        (["launch/train_toy.sh", "--use_wandb", "0123456789" * 4], "found a key in the options,"),
     ],
 )
 def test_what_is_refused_before_aws_is_asked(world, words, message, capsys):
@@ -188,7 +188,7 @@ def test_what_is_refused_before_aws_is_asked(world, words, message, capsys):
     [
         ("OUTPUT_ROOT=/data/out", "unset OUTPUT_ROOT"),
         ("MODEL=/models/20b", "s3://BUCKET/"),
-        ("WANDB_PROJECT=AKIA" + "A" * 16, "found a key in WANDB_PROJEC…"),
+        ("WANDB_PROJECT=AKIA" + "A" * 16, "found a key in WANDB_PROJECT,"),
     ],
 )
 def test_variables_that_cannot_travel_are_refused(world, monkeypatch, variable, message, capsys):

@@ -89,6 +89,17 @@ def test_stopped_and_restarted_on_an_empty_disk(job, s3):
     assert [json.loads(line)["global_step"] for line in steps] == [1, 2, 3, 4]
 
 
+def test_told_to_stop_while_it_prepares_itself(job, s3):
+    """S3 gives no answer, so it is still asking for a snapshot."""
+    toy = job()
+    with Handler.lock:
+        process = toy.begin()
+        toy.until("as job job")
+        process.send_signal(signal.SIGTERM)
+        toy.until("waiting to be ended by SageMaker")
+    assert "begins at" not in toy.said() and not (toy.root / "output/failure").exists()
+
+
 def test_a_rule_that_stopped_the_run_is_no_failure(job):
     toy = job("--rule", "10")
     toy.begin()
