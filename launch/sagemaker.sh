@@ -6,6 +6,7 @@
 #   bash launch/sagemaker.sh status JOB        what has become of it
 #   bash launch/sagemaker.sh logs JOB          its last lines; --lines N
 #   bash launch/sagemaker.sh stop JOB          it saves, then ends
+#   bash launch/sagemaker.sh resume JOB        one more job for a run whose job was stopped or has failed
 #   bash launch/sagemaker.sh list              the jobs of docs/job_log.md
 #
 # SAGEMAKER_ROLE, SAGEMAKER_BUCKET, SAGEMAKER_REPOSITORY (default rft), AWS's own variables. docs/sagemaker.md

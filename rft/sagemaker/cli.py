@@ -2,7 +2,7 @@
 
     bash launch/sagemaker.sh submit LAUNCHER [OPENRLHF OPTION …] [--build] [--push] [--job-name NAME] [--spot] …
     bash launch/sagemaker.sh submit --local [--gpus 0,1] LAUNCHER [OPTION …]        here, in the container, without AWS
-    bash launch/sagemaker.sh status|stop JOB;  logs JOB [--lines N];  list
+    bash launch/sagemaker.sh status|stop|resume JOB;  logs JOB [--lines N];  list
 
 The commit that is checked out goes to the job, with the launcher's options and variables (SEED, RECIPE, MODEL, …).
 SAGEMAKER_ROLE is the ARN that the job runs as, SAGEMAKER_BUCKET where it writes, SAGEMAKER_REPOSITORY the image's name.
@@ -13,10 +13,14 @@ import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rft.sagemaker import image, jobs, source
 from rft.sagemaker.aws import AwsError, client, message, told
 from rft.sagemaker.places import Place
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = 30  # jobs of a list, the newest
@@ -26,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="launch/sagemaker.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    actions = made.add_subparsers(dest="action", required=True, metavar="submit|status|logs|stop|list")
+    actions = made.add_subparsers(dest="action", required=True, metavar="submit|status|logs|stop|resume|list")
     submit = actions.add_parser("submit", help="a launcher as a job", allow_abbrev=False)
     submit.add_argument("launcher", help="launch/train_….sh; its options follow")
     submit.add_argument("--build", action="store_true", help="make the image of this commit first")
@@ -38,12 +42,15 @@ def parser() -> argparse.ArgumentParser:
     submit.add_argument("--volume-gb", type=int, default=jobs.Wanted._field_defaults["volume_gb"])
     submit.add_argument("--days", type=float, default=jobs.Wanted._field_defaults["days"], help="that it may take")
     submit.add_argument("--image-tag", help="default: the commit, twelve digits")
-    submit.add_argument("--job-name")
     submit.add_argument("--description", default="", help="for docs/job_log.md")
     submit.add_argument(
         "--spot", action="store_true", help="on spare capacity: taken away, it goes on from its snapshot"
     )
-    submit.add_argument("--wait", action="store_true", help="until it has ended; its exit status is the job's")
+    resume = actions.add_parser("resume", help="one more job for a run whose job was stopped or has failed")
+    resume.add_argument("job")
+    for each in (submit, resume):
+        each.add_argument("--job-name", help="default: made of launcher or job, and the time")
+        each.add_argument("--wait", action="store_true", help="until it has ended; 1 where it is not complete then")
     for name, what in (("status", "what has become of a job"), ("stop", "save, then end"), ("logs", "its output")):
         actions.add_parser(name, help=what).add_argument("job")
     actions.choices["logs"].add_argument("--lines", type=int, default=100)
@@ -98,9 +105,24 @@ def submit_job(args: argparse.Namespace, options: list[str]) -> int:
     with told():
         s3.put_object(Bucket=place.bucket, Key=place.key, Body=archive)
         sagemaker.create_training_job(**jobs.request(job))
-    jobs.record(ROOT, job, args.launcher, args.description or " ".join(options), now)
-    print(f"submitted: {name}\nS3: {job.folder}\nbash launch/sagemaker.sh status {name}")
-    if not args.wait:
+    jobs.record(ROOT, name, args.launcher, args.description or " ".join(options), now)
+    return submitted(sagemaker, name, str(folder), args.wait)
+
+
+def resume_job(args: argparse.Namespace, _: list[str]) -> int:
+    sagemaker, now = client("sagemaker"), datetime.now(UTC)
+    name = jobs.job_name(args.job_name, args.job, now)
+    request = jobs.again(jobs.describe(sagemaker, args.job), name)
+    with told():
+        sagemaker.create_training_job(**request)
+    jobs.record(ROOT, name, f"resumes {args.job}", "", now)
+    return submitted(sagemaker, name, request["Environment"][jobs.S3_VARIABLE], args.wait)
+
+
+def submitted(sagemaker: "BaseClient", name: str, folder: str, waits: bool) -> int:
+    """Say where a job is, and wait for its end where that is wanted; the exit status."""
+    print(f"submitted: {name}\nS3: {folder}\nbash launch/sagemaker.sh status {name}")
+    if not waits:
         return 0
     found = jobs.wait(sagemaker, name)
     print("\n".join(jobs.summary(found)))

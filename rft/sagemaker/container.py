@@ -68,12 +68,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--checkout", type=Path, default=ROOT, help="of the image")
     args = parser.parse_args(argv)
     sys.stdout.reconfigure(errors="replace")  # a character that a log cannot hold must not end the reader of a launcher
-    url, name = os.environ.get(S3_VARIABLE), os.environ.get("TRAINING_JOB_NAME", "job")
-    job = Job(args.root, args.checkout.resolve(), args.root.resolve() / "runs" / name, parse(url) if url else None)
+    url = os.environ.get(S3_VARIABLE)
+    place = parse(url) if url else None
+    # Named by its folder, which a job that goes on with this run shares with this one.
+    run_dir = args.root.resolve() / "runs" / (Path(place.key).name if place else "local")
+    job = Job(args.root, args.checkout.resolve(), run_dir, place)
     stop = Stop()
     try:
         command = unpack(job)
-        say(f"{command['launcher']} of commit {command['commit'][:12]}, as job {name}")
+        say(f"{command['launcher']} of commit {command['commit'][:12]}, to {run_dir}")
         s3 = client("s3") if job.place or S3_WORD.search(json.dumps(command)) else None
         return run(job, command, s3, stop)
     except Told:

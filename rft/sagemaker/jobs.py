@@ -21,6 +21,10 @@ DAY = 24 * 3600
 LOG = "docs/job_log.md"
 LOG_HEADER = "| Job | Launcher | Description | Submitted |\n|---|---|---|---|\n"
 ENDED = ("Completed", "Failed", "Stopped")
+UNFINISHED = ("Stopped", "Failed")
+# What a job that goes on has from the one before it.
+COPIED = ("AlgorithmSpecification", "RoleArn", "InputDataConfig", "OutputDataConfig", "ResourceConfig")
+COPIED += ("StoppingCondition", "EnableManagedSpotTraining", "Environment")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 
@@ -87,17 +91,31 @@ def request(job: Wanted) -> dict:
     }
 
 
-def record(root: Path, job: Wanted, launcher: str, description: str, now: datetime) -> None:
+def again(found: dict, name: str) -> dict:
+    """The arguments of `create_training_job` for a job that goes on with the run of a described one, in its folder.
+
+    Raises:
+        ValueError: it has not ended, is complete, or has no folder.
+    """
+    state, folder = found["TrainingJobStatus"], found.get("Environment", {}).get(S3_VARIABLE)
+    if state not in UNFINISHED or not folder:
+        said = f"found {found['TrainingJobName']} {state}, with {folder or 'no folder of ours'}"
+        raise ValueError(f"{said}; wanted a job of ours that has {' or '.join(UNFINISHED)}; name another one")
+    return {key: found[key] for key in COPIED if key in found} | {"TrainingJobName": name}
+
+
+def record(root: Path, name: str, launcher: str, description: str, now: datetime) -> None:
     """A row of docs/job_log.md."""
     words = " ".join(description.split()).replace("|", "/")
-    append_lines(root / LOG, f"| {job.name} | {launcher} | {words} | {now:%Y-%m-%d %H:%M} |\n", LOG_HEADER)
+    append_lines(root / LOG, f"| {name} | {launcher} | {words} | {now:%Y-%m-%d %H:%M} |\n", LOG_HEADER)
 
 
 def recorded(root: Path) -> list[list[str]]:
     """The rows of docs/job_log.md, the newest first: job, launcher, description, submitted."""
     file = root / LOG
     lines = file.read_text().splitlines()[2:] if file.is_file() else []
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in reversed(lines) if line.strip()]
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in reversed(lines)]
+    return [row for row in rows if len(row) == 4]
 
 
 def describe(sagemaker: "BaseClient", name: str) -> dict:

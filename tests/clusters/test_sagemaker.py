@@ -17,6 +17,7 @@ from rft.sagemaker import source
 
 STEPS = 6
 OPTIONS = ["--max_samples", str(32 * STEPS), "--save_steps", "1", "--full_determinism"]
+CUT = b'{"launch.json": 900, "checkpoints/_actor/latest": 12}'
 WARM = ROOT / ".cache/rft/warmstart"  # a minute less, where a launch has been made here
 
 
@@ -61,6 +62,10 @@ def test_a_job_that_is_taken_away_ends_with_the_numbers_of_one_that_is_not(archi
             shutil.rmtree(tmp_path / "taken/image")
             shutil.move(taken.root, tmp_path / "gone")
 
+            # A newer copy that was cut, and one that was not finished.
+            for name in ("global_step8", "global_step9"):
+                s3.put_object(Bucket=BUCKET, Key=f"rft/job/snapshots/{name}/launch.json", Body=b"{")
+            s3.put_object(Bucket=BUCKET, Key="rft/job/committed/global_step8.json", Body=CUT)
             # SageMaker begins the same container again: the same places, nothing in them.
             taken.starts -= 1
             taken.begin(image(tmp_path / "taken/image"))
@@ -68,8 +73,10 @@ def test_a_job_that_is_taken_away_ends_with_the_numbers_of_one_that_is_not(archi
         finally:
             whole.close()
             taken.close()
+        assert "passed over: global_step8: 2 of 2 files are missing or cut" in taken.said()
+        assert "passed over: global_step9: its copy was not finished" in taken.said()
         assert "resuming " in taken.said() and "-ended is restored" in taken.said()
-        runs = [job.root / "runs/job" for job in (whole, taken)]
+        runs = [whole.root / "runs/whole", taken.root / "runs/job"]
         assert_equal_metrics(*runs, STEPS)
         results = [read_json(run / "result.json") for run in runs]
         assert len({result["after"][result["after"]["mode"]] for result in results}) == 1

@@ -10,6 +10,8 @@ from pathlib import Path
 import boto3
 import pytest
 from botocore.stub import Stubber
+from hypothesis import given
+from hypothesis import strategies as st
 from moto import mock_aws
 from sagemaker_jobs import ROOT, toy
 
@@ -197,6 +199,24 @@ def test_variables_that_cannot_travel_are_refused(world, monkeypatch, variable, 
     assert message in capsys.readouterr().err and not world.called
 
 
+WORDS = ["--seed", "3", "-1e-3", "--kl=0.1", "q_proj", "--flag", "a b", "", "s3://bucket/a,b.jsonl", "--builds"]
+
+
+@given(st.lists(st.sampled_from(WORDS)), st.booleans())
+def test_options_of_the_launcher_keep_their_order(words, ours_first):
+    ours = ["--spot", "--days", "2"]
+    more = [*ours, "launch/train_toy.sh", *words] if ours_first else ["launch/train_toy.sh", *words, *ours]
+    args, options = cli.parser().parse_known_args(["submit", *more])
+    assert (args.launcher, args.spot, args.days, options) == ("launch/train_toy.sh", True, 2, words)
+
+
+def test_no_option_of_ours_is_one_of_the_trainer():
+    text = (ROOT / "rft/options/openrlhf_options.txt").read_text()
+    theirs = set(re.findall(r"""add_argument\(\s*['"](--\w+)""", text))
+    ours = set(re.findall(r"--[a-z-]+", (ROOT / "rft/sagemaker/cli.py").read_text()))
+    assert "--instance-count" in ours and "--lora_rank" in theirs and not ours & theirs
+
+
 def test_changes_that_no_commit_holds_are_refused(world, capsys):
     (world.checkout / "launch/resume.sh").write_text("other")
     assert submit() == 2
@@ -257,6 +277,32 @@ def test_wait_walks_through_the_states_of_a_spot_job(world, capsys):
         "Failed, Failed",
     ]
     assert jobs.summary(found)[-1] == "reason: error: no luck"
+
+
+def test_resume_goes_on_in_the_folder_of_a_job_that_was_stopped(world, monkeypatch, capsys):
+    """moto keeps no environment of a job and stops none, so its answers are AWS's here."""
+    sagemaker = boto3.client("sagemaker")
+    monkeypatch.setattr(cli, "client", lambda service: {"sagemaker": sagemaker}[service])
+    job = jobs.Wanted(
+        "first", "image:tag", ROLE, cli.Place(BUCKET, "rft/first"), cli.Place(BUCKET, "rft/first/source/1")
+    )
+    asked = jobs.request(job._replace(spot=True))
+    stopped = described("Stopped", "MaxRuntimeExceeded", **asked)
+    with Stubber(sagemaker) as stub:
+        stub.add_response("describe_training_job", stopped, {"TrainingJobName": "first"})
+        answer = {"TrainingJobArn": stopped["TrainingJobArn"]}
+        stub.add_response("create_training_job", answer, asked | {"TrainingJobName": "second"})
+        assert cli.main(["resume", "first", "--job-name", "second"]) == 0
+        for state in ("InProgress", "Completed"):
+            stub.add_response("describe_training_job", described(state, state, **asked))
+            assert cli.main(["resume", "first"]) == 2
+        stub.add_response("describe_training_job", described("Failed", "Failed"))
+        assert cli.main(["resume", "first"]) == 2
+        stub.assert_no_pending_responses()
+    shown = capsys.readouterr()
+    assert f"S3: s3://{BUCKET}/rft/first\n" in shown.out
+    assert "found first InProgress" in shown.err and "found first Failed, with no folder of ours" in shown.err
+    assert "| second | resumes first |" in (world.checkout / jobs.LOG).read_text()
 
 
 # Docker's own requests to the registry, and what SageMaker asks on behalf of who makes a job.

@@ -94,7 +94,7 @@ def test_told_to_stop_while_it_prepares_itself(job, s3):
     toy = job()
     with Handler.lock:
         process = toy.begin()
-        toy.until("as job job")
+        toy.until("sagemaker: launch/train_toy.sh of commit ")
         process.send_signal(signal.SIGTERM)
         toy.until("waiting to be ended by SageMaker")
     assert "begins at" not in toy.said() and not (toy.root / "output/failure").exists()
