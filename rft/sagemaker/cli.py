@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The exit status: 0, 1 for what AWS refuses or a job that failed, 2 for bad use."""
+    """The exit status: 0, 1 for what AWS refuses or a job that failed, 2 for bad use, 130 after Ctrl-C."""
     args, options = parser().parse_known_args(argv)
     if options and args.action != "submit":
         parser().error(f"found {options[0]!r}, wanted nothing more")
@@ -71,6 +71,9 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("no longer waited for; a job that was submitted goes on: bash launch/sagemaker.sh list", file=sys.stderr)
+        return 130
 
 
 def submit_job(args: argparse.Namespace, options: list[str]) -> int:

@@ -279,6 +279,16 @@ def test_wait_walks_through_the_states_of_a_spot_job(world, capsys):
     assert jobs.summary(found)[-1] == "reason: error: no luck"
 
 
+def test_who_no_longer_waits_is_told_that_the_job_goes_on(world, capsys):
+    def ctrl_c(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    with_image("old")
+    boto3.DEFAULT_SESSION.events.register("before-call.sagemaker.DescribeTrainingJob", ctrl_c)
+    assert submit("--image-tag", "old", "--wait") == 130
+    assert "goes on" in capsys.readouterr().err
+
+
 def test_resume_goes_on_in_the_folder_of_a_job_that_was_stopped(world, monkeypatch, capsys):
     """moto keeps no environment of a job and stops none, so its answers are AWS's here."""
     sagemaker = boto3.client("sagemaker")
