@@ -1,5 +1,6 @@
 """AWS's clients, and its errors as one message each."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +60,9 @@ def client(service: str) -> "BaseClient":
     except ModuleNotFoundError:
         raise AwsError(message("boto3 is not installed", "none", "boto3 in .venv", "make setup")) from None
     with told():
-        return boto3.client(service, config=Config(**CONFIG))
+        # SageMaker sets AWS_REGION, which boto3 does not read.
+        region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION")
+        return boto3.client(service, region_name=region, config=Config(**CONFIG))
 
 
 @contextmanager

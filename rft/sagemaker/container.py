@@ -7,6 +7,7 @@ while it trains, where RFT_SAGEMAKER_S3 says so.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -106,7 +107,7 @@ def unpack(job: Job) -> dict:
         raise ValueError(message("this is a clone", f"{job.checkout}/.git", wanted, "--checkout with another folder"))
     with tarfile.open(file) as archive:
         members = archive.getmembers()
-        for top in {member.name.partition("/")[0] for member in members}:
+        for top in {member.name.partition("/")[0] for member in members} - {"", ".", ".."}:
             if (job.checkout / top).is_dir():
                 shutil.rmtree(job.checkout / top)  # of files that this commit has no more
         archive.extractall(job.checkout, members, filter="data")
@@ -124,20 +125,18 @@ def run(job: Job, command: dict, s3: "BaseClient | None", stop: Stop) -> int:
         say(f"snapshot {restored} is restored")
     resumes = (job.run / FILE).is_file()
     begin = ["bash", "launch/resume.sh", str(job.run)] if resumes else ["bash", command["launcher"], *words]
+    copies = Copies(s3, job, snapshots.tag_of(job.run))  # before there can be another one
     launcher = Launcher(begin, job.checkout, environment_of(given, job.run, job.cache, SAVE_SECONDS), stop)
-    copies = Copies(s3, job, snapshots.tag_of(job.run))
     while not launcher.ended(LOOK):
         copies.look()
     status = launcher.process.returncode
-    if job.run.is_dir():
+    with contextlib.suppress(OSError):  # a full disk, or no run; neither may cost the last upload
         shutil.copy(job.checkout / COMMAND, job.run)  # run.json has no commit, as there is no git
     is_whole = copies.last(GRACE - 5 - (time.monotonic() - stop.at) if stop.at is not None else LAST_SECONDS)
+    if status in (0, STOPPED_BY_RULE) and not is_whole:
+        return failed(job, "error: the run has ended, and its last upload failed", 1)
     if status in (0, STOPPED_BY_RULE):
-        return (
-            complete(job, status)
-            if is_whole
-            else failed(job, "error: the run has ended, and its last upload failed", 1)
-        )
+        return complete(job, status)
     if stop.at is None:
         return failed(job, launcher.said_last() or f"error: {begin[1]} ended with status {status}", status)
     say(f"the launcher's status was {status}")
@@ -188,7 +187,7 @@ class Copies:
     def _write(self, name: str, tag: str | None) -> bool:
         try:
             count = snapshots.upload(self.s3, self.job.run, self.job.place, name, tag)
-        except (AwsError, OSError) as error:
+        except Exception as error:  # whatever it is, training goes on
             say(f"warning: snapshot {name} was not written and is tried again: {'; '.join(str(error).split(chr(10)))}")
             return False
         say(f"snapshot {name}: {count} files in {self.job.place}/snapshots/{name}")

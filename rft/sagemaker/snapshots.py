@@ -54,6 +54,8 @@ def upload(s3: "BaseClient", run: Path, job: Place, name: str, checkpoint: str |
     """
     folder, marker = job / f"snapshots/{name}", job / f"committed/{name}.json"
     names = files_of(run, checkpoint)
+    if checkpoint and not any(each.startswith(f"{STATES}/{checkpoint}/") for each in names):
+        raise AwsError(message("a checkpoint is gone", f"no {checkpoint} in {run / STATES}", "its files", "the newest"))
     with told():
         s3.delete_object(Bucket=marker.bucket, Key=marker.key)
         for each in names:

@@ -91,7 +91,7 @@ class Job:
     def said(self) -> str:
         return self.out.read_text(errors="replace")
 
-    def until(self, moment, seconds: float = 900) -> None:
+    def until(self, moment, seconds: float = 120) -> None:
         """Wait for a text in what is said, or for what is called to be true."""
         deadline = time.monotonic() + seconds
         while not (moment in self.said() if isinstance(moment, str) else moment()):

@@ -52,7 +52,7 @@ def test_a_job_that_is_taken_away_ends_with_the_numbers_of_one_that_is_not(archi
 
             shutil.copytree(whole.root / "cache/warmstart", tmp_path / "taken/ml1/cache/warmstart")
             process = taken.begin(image(tmp_path / "taken/image"))
-            taken.until("snapshot global_step1: ")
+            taken.until("snapshot global_step1: ", seconds=900)
             process.send_signal(signal.SIGTERM)
             taken.until("waiting to be ended by SageMaker")
             process.kill()

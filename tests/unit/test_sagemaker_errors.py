@@ -32,7 +32,7 @@ def parts(error: str) -> list[str]:
 def test_no_region_and_no_credentials(nobody, monkeypatch, capsys):
     assert cli.main(["status", "first"]) == 1
     assert parts(capsys.readouterr().err)[0] == "error: no AWS region"
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")  # as in a job
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     assert cli.main(["status", "first"]) == 1
     said = parts(capsys.readouterr().err)

@@ -129,6 +129,13 @@ def test_a_snapshot_that_is_written_once_more_does_not_count_meanwhile(s3, tmp_p
     assert snapshots.restore(s3, tmp_path / "back", JOB) == (None, ["global_step2: its copy was not finished"])
 
 
+def test_a_checkpoint_that_has_gone_is_no_snapshot(s3, tmp_path):
+    """One that newer ones have replaced, or whose name was read while it was written."""
+    with pytest.raises(AwsError, match="no global_step7 in"):
+        snapshots.upload(s3, run_with(tmp_path / "run", 2), JOB, "global_step7", "global_step7")
+    assert places.objects(s3, JOB) == {}
+
+
 def test_nothing_is_there(s3, tmp_path):
     assert snapshots.restore(s3, tmp_path / "back", JOB) == (None, [])
     assert not (tmp_path / "back").exists()
