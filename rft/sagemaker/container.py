@@ -8,6 +8,7 @@ while it trains, where RFT_SAGEMAKER_S3 says so.
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from rft.runs.launched import FILE
 from rft.sagemaker import snapshots
 from rft.sagemaker.aws import AwsError, client, message
 from rft.sagemaker.jobs import S3_VARIABLE, SOURCE
-from rft.sagemaker.launch import LONGEST, Launcher, Stop, Told, environment_of
+from rft.sagemaker.launch import LONGEST, Launcher, Stop, environment_of, say
 from rft.sagemaker.places import Place, fetch, parse
 from rft.sagemaker.source import COMMAND
 
@@ -74,14 +75,12 @@ def main(argv: list[str] | None = None) -> int:
     # Named by its folder, which a job that goes on with this run shares with this one.
     run_dir = args.root.resolve() / "runs" / (Path(place.key).name if place else "local")
     job = Job(args.root, args.checkout.resolve(), run_dir, place)
-    stop = Stop()
+    stop = Stop(functools.partial(told_to_stop, job))
     try:
         command = unpack(job)
         say(f"{command['launcher']} of commit {command['commit'][:12]}, to {run_dir}")
         s3 = client("s3") if job.place or S3_WORD.search(json.dumps(command)) else None
         return run(job, command, s3, stop)
-    except Told:
-        return told_to_stop(job, stop)
     except (AwsError, ValueError, OSError, tarfile.TarError) as error:
         return failed(job, f"error: {error}", 1)
 
@@ -124,6 +123,8 @@ def run(job: Job, command: dict, s3: "BaseClient | None", stop: Stop) -> int:
     if restored:
         say(f"snapshot {restored} is restored")
     resumes = (job.run / FILE).is_file()
+    if resumes:
+        given = {}  # a launcher may have given one a value of its own; a resume goes by the run's record
     begin = ["bash", "launch/resume.sh", str(job.run)] if resumes else ["bash", command["launcher"], *words]
     copies = Copies(s3, job, snapshots.tag_of(job.run))  # before there can be another one
     launcher = Launcher(begin, job.checkout, environment_of(given, job.run, job.cache, SAVE_SECONDS), stop)
@@ -210,10 +211,6 @@ def failed(job: Job, why: str, status: int) -> int:
     print(why, file=sys.stderr, flush=True)
     replace_text(job.root / "output/failure", why)
     return status if 0 < status < 126 else 1
-
-
-def say(text: str) -> None:
-    print(f"sagemaker: {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,25 +8,27 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 LINES = 200  # kept of what it said
 LONGEST = 1024  # characters of a job's failure, by SageMaker's rule
 
 
-class Told(BaseException):
-    """The job was told to stop while it prepared itself."""
-
-
 class Stop:
     """What SIGTERM and SIGINT do: end a job that prepares itself, hand the first one on to its launcher.
 
+    Args:
+        end: what a job does that has nothing to save; gives its exit status.
+
     Attributes:
         at: when the first came, on the monotonic clock; None before.
+        number: of it.
         prepares: nothing would be lost yet by ending at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, end: Callable[["Stop"], int]) -> None:
+        self.end = end
         self.at: float | None = None
         self.number = 0
         self.prepares = True
@@ -39,7 +41,7 @@ class Stop:
             return
         self.at, self.number = time.monotonic(), number
         if self.prepares:
-            raise Told
+            os._exit(self.end(self))  # an exception would be lost where it comes within a destructor
         if self.launcher:
             self.launcher.send_signal(number)
 
@@ -103,3 +105,8 @@ def environment_of(given: dict[str, str], run: Path, cache: Path, seconds: int) 
         seconds: that it may take to save after SIGTERM.
     """
     return os.environ | given | {"RUN_DIR": str(run), "CACHE_ROOT": str(cache), "SAVE_SECONDS": str(seconds)}
+
+
+def say(text: str) -> None:
+    """Print a line, also from a signal's handler, which may come in the middle of a `print`."""
+    os.write(1, f"sagemaker: {text}\n".encode(errors="replace"))
