@@ -21,6 +21,7 @@ write_script() {
         for name in RUN_DIR START_DIR LAUNCHER MAX_JOB_CHAINS; do printf '%s=%q\n' "$name" "${!name}"; done
         printf_array OPTIONS
         printf_array GIVEN
+        printf_array GIVEN_AGAIN
         printf_array RETRIEVER_COMMAND
         ;;
     smoke)
@@ -82,13 +83,17 @@ job_values() {
     [[ $SLURM_PROGRAMS != . ]] || SLURM_PROGRAMS=""
 }
 
-# given_variables: into GIVEN, NAME=VALUE of what the user has set and a launcher reads (rft/runs/launched.py).
+# given_variables: NAME=VALUE of what the user has set and a launcher reads: into GIVEN what launch.json keeps of a start
+# (rft/runs/launched.py), which a resume takes from there; into GIVEN_AGAIN what it does not.
 given_variables() {
     local name names
     names=$(PYTHONPATH=$ROOT "$(find_python)" -B -c 'from rft.runs.launched import NAMES; print(*NAMES)') || exit
-    GIVEN=()
-    for name in $names PREFLIGHT STALL_LIMIT CODE_SERVER_URL CODE_SERVER_PORT RETRIEVER_URL RETRIEVER_PORT SAVE_SECONDS; do
+    GIVEN=() GIVEN_AGAIN=()
+    for name in $names; do
         [[ $name == RFT_STACK || -z ${!name:-} ]] || GIVEN+=("$name=${!name}")
+    done
+    for name in PREFLIGHT STALL_LIMIT CODE_SERVER_URL CODE_SERVER_PORT RETRIEVER_URL RETRIEVER_PORT SAVE_SECONDS; do
+        [[ -z ${!name:-} ]] || GIVEN_AGAIN+=("$name=${!name}")
     done
 }
 

@@ -98,7 +98,9 @@ main() {
     say "job $SLURM_JOB_ID of $RUN_DIR on ${HOSTS[*]}"
     [[ ! -e $JOB_FOLDER/cancelled ]] || exit "$UNFINISHED"
     cluster_environment
-    for word in "${GIVEN[@]}"; do export "${word?}"; done
+    # A launcher may have given one a value of its own, which it recorded: a resume goes by the record.
+    [[ ! -e $RUN_DIR/launch.json ]] || GIVEN=()
+    for word in "${GIVEN[@]}" "${GIVEN_AGAIN[@]}"; do export "${word?}"; done
     export RUN_DIR
     cd -- "$START_DIR"
     if [[ -n $RETRIEVER_HOST ]]; then begin_retriever "$RETRIEVER_HOST"; fi

@@ -8,10 +8,10 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-def submit(slurm, *options: str, **environment: str) -> tuple[Path, str]:
-    """Submit the toy launcher; (run directory, job id)."""
+def submit(slurm, *options: str, launcher: Path = HERE / "toy_launcher.sh", **environment: str) -> tuple[Path, str]:
+    """Submit a launcher, by default the toy; (run directory, job id)."""
     run = slurm.work / f"run{len(list(slurm.work.glob('run*')))}"
-    done = slurm_sh(slurm, "submit", HERE / "toy.env", HERE / "toy_launcher.sh", *options, run=run, **environment)
+    done = slurm_sh(slurm, "submit", HERE / "toy.env", launcher, *options, run=run, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return run, re.search(r"^job (\d+);", done.stdout, re.MULTILINE)[1]
 

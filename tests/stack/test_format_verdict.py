@@ -1,6 +1,7 @@
 """The format check on a real engine: an untrained model, which boxes nothing; a cache of its answers."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,8 @@ def test_a_model_that_boxes_nothing_is_sent_to_sft(checkpoint, tmp_path):
     assert found["rates"]["final"]["count"] < 20 and found["max_tokens"] == 24
     assert drawn(tmp_path / "cache") == 20
     command = [sys.executable, "-m", "rft.runs.format_check", *map(str, options), "--n", "24", "--json"]
-    more = subprocess.run(command, capture_output=True, text=True)  # four further problems, and nothing but JSON
+    environment = os.environ | {"VLLM_USE_V1": "1"}  # as a shell of a launch has it: the samples are the same
+    more = subprocess.run(command, capture_output=True, text=True, env=environment)  # four further problems, only JSON
     assert more.returncode == 1, more.stderr[-3000:]
     assert json.loads(more.stdout)["n"] == 24 == drawn(tmp_path / "cache")
 

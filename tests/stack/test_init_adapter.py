@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import tiny_adapter
 import torch
+from compared import comparable
 from direct import kill, log_of, start, train, wait_until
 from ranks import run_ranks
 from safetensors.torch import load_file
 
 from rft.record.adapters import adapter_digest
-from rft.record.names import CLOCKS, EVAL_FILE, TRAINING_FILE
+from rft.record.names import EVAL_FILE, TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.record.samples import EVALUATION, read_samples, sample_file
 from rft.serving.engine import open_engine, serve_adapter
@@ -94,15 +95,6 @@ def runs(checkpoint, init_adapter, tmp_path_factory):
 def answers(run_dir: Path, step: int) -> list[str]:
     """The greedy answers of an evaluation in the loop."""
     return [row["response"] for row in read_samples(sample_file(run_dir / "samples", EVALUATION, step))]
-
-
-def comparable(run_dir: Path) -> list[dict]:
-    """The metrics of each step, without what a clock decides."""
-    rates = ("tokens_per_second_", "tflops_", "model_flops_")
-    return [
-        {k: v for k, v in step.items() if not k.endswith("_seconds") and not k.startswith(rates) and k not in CLOCKS}
-        for step in read_jsonl(run_dir / TRAINING_FILE)
-    ]
 
 
 def test_a_run_starts_as_the_adapter_and_refers_to_it(runs):
