@@ -35,6 +35,9 @@ COMMANDS = {
     "diagnose": module("rft.runs.diagnose", "is this run healthy, and if not, what to change"),
     "resume": script("launch/resume.sh", "go on with a run that ended early"),
     "slurm": script("launch/slurm.sh", "runs as jobs of Slurm: submit, status, logs, cancel, resume, smoke"),
+    "sagemaker": script(
+        "launch/sagemaker.sh", "runs as training jobs of AWS: submit, status, logs, stop, resume, list"
+    ),
     "report": module("rft.runs.report", "one page about a run, or about several"),
     "code-server": module("rft.code_server", "judge programs of the model, each in a sandbox"),
     "evaluate": Command("a model or adapter on problem files", (sys.executable, str(ROOT / "eval/eval_posthoc.py"))),

@@ -30,7 +30,7 @@ LAYERS = [
     ["rft.tiny"],
     ["rft.runs"],
     ["rft.serve"],
-    ["rft.push"],
+    ["rft.push", "rft.sagemaker"],
     ["rft.cli", "agents", "benchmarks", "data", "eval", "rewards"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
