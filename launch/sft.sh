@@ -71,6 +71,6 @@ check_format() {
 # require_rows: the model, the rows and the problems of the format check, each with the command that makes it.
 require_rows() {
     [[ $DRY_RUN != 1 ]] || return 0
-    OPTION[prompt_data]=${OPTION[dataset]}
+    OPTION["prompt_data"]=${OPTION[dataset]}
     EVAL_DATASET=$FORMAT_DATA require_inputs
 }
