@@ -2,7 +2,7 @@
 # The job of a run: what its nodes need, then its launcher; then, where the run has not ended, the job that goes on with it.
 
 UNFINISHED=11 # status of a launcher that has saved, and stopped because it was asked to
-LAUNCHER_PID="" NEXT_JOB="" ASKED=""
+LAUNCHER_PID="" NEXT_JOB="" ASKED="" ASKED_AT=0
 
 # note WORD…: into jobs.log, which `status` reads.
 note() { printf '%s %s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$SLURM_JOB_ID" "$*" >>"$JOB_FOLDER/jobs.log"; }
@@ -29,16 +29,16 @@ submit_next() {
 # on_limit: the time limit is near, or `cancel` asks. The next job is submitted before the saving, which may take too long.
 on_limit() {
     [[ -z $ASKED ]] || return 0
-    ASKED=stop
+    ASKED=stop ASKED_AT=$SECONDS
     if [[ -e $JOB_FOLDER/cancelled ]]; then say "asked to save and end"; else say "the time limit is near: saving"; fi
     submit_next
     [[ -z $LAUNCHER_PID ]] || kill -USR1 "$LAUNCHER_PID" 2>/dev/null || true
 }
 
-# on_end: scancel, or the time limit itself; KillWait of slurm.conf is left. The limit takes no job back that on_limit has
-# submitted, because saving may take too long.
+# on_end: scancel, or the time limit itself, STOP_SECONDS after on_limit; KillWait of slurm.conf is left. The limit takes no
+# job back that on_limit has submitted, because saving may take too long.
 on_end() {
-    if [[ $ASKED == stop ]] && ((EPOCHSECONDS + 60 >= ${SLURM_JOB_END_TIME:-EPOCHSECONDS + 3600})); then
+    if [[ $ASKED == stop ]] && ((SECONDS - ASKED_AT >= STOP_SECONDS - 5)); then
         ASKED=limit
     else
         ASKED=end

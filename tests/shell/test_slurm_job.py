@@ -40,10 +40,10 @@ def slurm_sh(slurm, tmp_path):
 
 @pytest.fixture
 def submit(slurm_sh, tmp_path):
-    """Submit a launcher with that body as job 1."""
+    """Submit a launcher with that body as job 1, asked to save so many seconds before its limit."""
 
-    def call(body):
-        (tmp_path / "mine.env").write_text("SBATCH_TIMELIMIT=1:00:00\n")
+    def call(body, seconds=600):
+        (tmp_path / "mine.env").write_text(f"SBATCH_TIMELIMIT=1:00:00 STOP_SECONDS={seconds}\n")
         (tmp_path / "launcher.sh").write_text(f"touch {tmp_path}/launched\n{body}\n")
         return slurm_sh("submit", tmp_path / "mine.env", tmp_path / "launcher.sh")
 
@@ -52,14 +52,13 @@ def submit(slurm_sh, tmp_path):
 
 @pytest.fixture
 def job(submit, slurm, tmp_path):
-    """Submit a launcher and start its script, whose time ends in so many seconds."""
+    """Submit a launcher and start its script, whose time ends so many seconds after it is asked to save."""
     started = []
 
-    def begin(body, seconds=3000):
-        done = submit(body)
+    def begin(body, seconds=600):
+        done = submit(body, seconds)
         assert done.returncode == 0, done.stderr
         environment = {"PATH": slurm, "HOME": str(tmp_path), "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "localhost"}
-        environment["SLURM_JOB_END_TIME"] = str(int(time.time()) + seconds)
         command = f"echo $$ >{tmp_path}/pid; exec bash {tmp_path}/run/slurm/job.sh"
         with open(tmp_path / "log", "w") as log:
             started.append(subprocess.Popen(["bash", "-c", command], env=environment, stdout=log, stderr=log))
@@ -103,7 +102,7 @@ def test_a_launcher_that_the_signal_ends_before_it_can_trap_it_is_unfinished(job
     assert status == 11 and asked == [NEXT.format(tmp_path)], (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize(("seconds", "follows"), [(5, True), (3000, False)], ids=["the limit", "scancel"])
+@pytest.mark.parametrize(("seconds", "follows"), [(5, True), (600, False)], ids=["the limit", "scancel"])
 def test_saving_takes_too_long(job, slurm_sh, tmp_path, seconds, follows):
     """What the limit ends, the next job goes on with; what scancel ends, none does."""
     process = job("trap '' USR1; trap 'exit 143' TERM; while :; do sleep 0.1; done", seconds)
