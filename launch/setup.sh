@@ -86,12 +86,36 @@ apply_overlay() {
 
 # What an installation depends on. The place counts: scripts in its bin hold absolute paths.
 setup_fingerprint() {
+    local files
+    mapfile -t files < <(locks)
     printf 'stack %s, root %s, %s\n' "$RFT_STACK" "$ROOT" \
-        "$(cat -- "$ROOT/requirements/$RFT_STACK.txt" "$ROOT/pyproject.toml" | sha256sum)"
+        "$(cat -- "${files[@]/#/"$ROOT/"}" "$ROOT/pyproject.toml" | sha256sum)"
+}
+
+# locks: the files that the stack is installed from, one a line.
+locks() {
+    local names=("$RFT_STACK")
+    ! on_aarch64 || names=(gpu-aarch64 openrlhf)
+    printf 'requirements/%s.txt\n' "${names[@]}"
+}
+
+# on_aarch64: whether the stack is the one for GPUs and the processor an aarch64, for which it has a lock of its own.
+on_aarch64() { [[ $RFT_STACK == gpu && $(uname -m) == aarch64 ]]; }
+
+# check_aarch64: what an installation there cannot do without, before the first byte is written.
+check_aarch64() {
+    local repair="RFT_STACK=gpu TORCH_INDEX=ADDRESS make setup, with the address from there"
+    local index="TORCH_INDEX, the index for CUDA 12.8 of pytorch.org/get-started/locally or a mirror of it"
+    [[ $(uname -m) == aarch64 ]] || return 0
+    [[ $RFT_STACK == gpu ]] || die "this stack is not for aarch64" \
+        "RFT_STACK=$RFT_STACK (cpu, unless set, where nvidia-smi lists no GPU)" "RFT_STACK=gpu, and $index" "$repair"
+    [[ -n ${TORCH_INDEX:-} ]] || die "no index that has torch with CUDA for aarch64" \
+        "TORCH_INDEX is not set, and PyPI's wheel has no CUDA" "$index" "$repair"
 }
 
 install_environment() {
-    local python uv requirements="$ROOT/requirements/$RFT_STACK.txt"
+    local python uv progress=()
+    check_aarch64
     python=$(find_python)
     check_disk
     uv=$(find_uv "$python")
@@ -103,16 +127,41 @@ install_environment() {
     fi
     rm -f -- "$VENV/$STAMP"
     : >"$VENV/$HALF"
-    printf 'installing requirements/%s.txt into %s (the first time about 3 GB to download)\n' "$RFT_STACK" "${VENV##*/}"
-    local options=(--python "$PYTHON" --no-deps) progress=()
+    printf 'installing %s into %s (the first time about 3 GB to download)\n' "$(locks | paste -sd ' ')" "${VENV##*/}"
     [[ -t 2 ]] || progress=(--quiet) # a log needs neither bars nor 300 package names
-    DS_BUILD_OPS=0 "$uv" pip install "${options[@]}" "${progress[@]}" --require-hashes -r "$requirements" ||
-        die "the packages could not be installed" "uv's message above" "every package of requirements/$RFT_STACK.txt" \
-            "check the network and your mirror settings (UV_DEFAULT_INDEX; UV_FIND_LINKS for local wheels), run again"
-    "$uv" pip install --quiet "${options[@]}" --no-build-isolation -e "$ROOT" ||
+    if on_aarch64; then
+        install_lock requirements/gpu-aarch64.txt
+        # Its wheel is Python alone, under a tag of x86-64.
+        install_lock requirements/openrlhf.txt --python-platform x86_64-manylinux_2_35
+        install_torch
+    else
+        install_lock "requirements/$RFT_STACK.txt"
+    fi
+    "$uv" pip install --quiet --python "$PYTHON" --no-deps --no-build-isolation -e "$ROOT" ||
         die "rft itself could not be installed" "uv's message above" "an editable installation of $ROOT" \
             "correct pyproject.toml, then run again"
     rm -f -- "$VENV/$HALF"
+}
+
+# install_lock FILE OPTION…: its packages, each by its hash.
+install_lock() {
+    DS_BUILD_OPS=0 "$uv" pip install --python "$PYTHON" --no-deps "${progress[@]}" --require-hashes -r "$ROOT/$1" "${@:2}" ||
+        die "the packages could not be installed" "uv's message above" "every package of $1" \
+            "check the network and your mirror settings (UV_DEFAULT_INDEX; UV_FIND_LINKS for local wheels), run again"
+}
+
+# install_torch: the locked version, built with CUDA, in place of PyPI's for aarch64; with what it depends on, which is more
+# where CUDA's libraries are packages of their own. No lock has its hash.
+install_torch() {
+    local version cuda repair="correct TORCH_INDEX (the index for CUDA 12.8 of pytorch.org/get-started/locally), run again"
+    version=$(sed -n 's/^torch==\([^ ]*\).*/\1/p' "$ROOT/requirements/gpu-aarch64.txt")
+    "$uv" pip install --python "$PYTHON" "${progress[@]}" --index "$TORCH_INDEX" --reinstall-package torch \
+        "torch==$version" ||
+        die "torch could not be installed" "uv's message above" \
+            "torch $version for aarch64, of the index that TORCH_INDEX names" "$repair"
+    cuda=$("$PYTHON" -c 'import torch; print(torch.version.cuda or "")') && [[ -n $cuda ]] ||
+        die "this torch has no CUDA" "torch $version of the index that TORCH_INDEX names, or of the default one" \
+            "one for which torch.version.cuda is set" "$repair"
 }
 
 # find_python: path of a Python 3.11 that runs (a pyenv shim may exist and not run).

@@ -2,7 +2,7 @@
 # What the user asks of a run's jobs. Sourced by launch/slurm.sh.
 #
 # A run's folder slurm/ holds job.sh, JOB.log of each job, jobs.log (TIME JOB WORD …: submitted, began HOSTS, submits JOB,
-# ended STATUS WHY), chain (how many jobs in a row), and `cancelled` once no further job shall follow.
+# withdraws JOB, ended STATUS WHY), chain (how many jobs in a row), and `cancelled` once no further job shall follow.
 
 submit() {
     (($# >= 2)) || die "cluster or launcher is missing" "submit $*" "both" \
@@ -25,7 +25,8 @@ submit() {
         return 0
     fi
     require_slurm
-    [[ ! -e $RUN_DIR || -z $(ls -A -- "$RUN_DIR") ]] || die "the run directory is taken" "$RUN_DIR, not empty" \
+    # A script that Slurm has refused may be there.
+    [[ ! -e $JOB_FOLDER/jobs.log && -z $(find "$RUN_DIR" -mindepth 1 -maxdepth 1 ! -name slurm 2>/dev/null) ]] || die "the run directory is taken" "$RUN_DIR, not empty" \
         "a new or empty folder" "choose another RUN_DIR; to go on with its run: bash launch/slurm.sh resume $RUN_DIR"
     mkdir -p -- "$JOB_FOLDER"
     write_script train >"$JOB_FOLDER/job.sh"
@@ -76,14 +77,15 @@ require_slurm() {
         "run it there; --dry-run shows the job anywhere"
 }
 
-# find_job_folder RUN: JOB_FOLDER, JOBS (oldest first).
+# find_job_folder RUN: JOB_FOLDER, JOBS (oldest first), without those that were taken back before they began.
 find_job_folder() {
     local run=${1:-}
     require_slurm
     JOB_FOLDER=$(realpath -ms -- "$run")/slurm
     [[ -n $run && -f $JOB_FOLDER/jobs.log ]] || die "no jobs of such a run" "${run:-no RUN}" \
         "the directory of a run that launch/slurm.sh has submitted" "bash launch/slurm.sh submit CLUSTER LAUNCHER"
-    mapfile -t JOBS < <(awk '$3 == "submitted" { print $2 } $3 == "submits" { print $4 }' "$JOB_FOLDER/jobs.log")
+    mapfile -t JOBS < <(awk '$3 == "submitted" { jobs[++n] = $2 } $3 == "submits" { jobs[++n] = $4 } $3 == "withdraws" { gone[$4] }
+        END { for (i = 1; i <= n; i++) if (!(jobs[i] in gone)) print jobs[i] }' "$JOB_FOLDER/jobs.log")
 }
 
 # live_jobs: of JOBS, those that wait or run, one a line.

@@ -18,7 +18,7 @@ write_script() {
     printf_array JOB_ENV
     case $1 in
     train)
-        for name in RUN_DIR START_DIR LAUNCHER MAX_JOB_CHAINS; do printf '%s=%q\n' "$name" "${!name}"; done
+        for name in RUN_DIR START_DIR LAUNCHER MAX_JOB_CHAINS STOP_SECONDS; do printf '%s=%q\n' "$name" "${!name}"; done
         printf_array OPTIONS
         printf_array GIVEN
         printf_array GIVEN_AGAIN

@@ -2,7 +2,7 @@
 # The job of a run: what its nodes need, then its launcher; then, where the run has not ended, the job that goes on with it.
 
 UNFINISHED=11 # status of a launcher that has saved, and stopped because it was asked to
-LAUNCHER_PID="" NEXT_JOB="" ASKED=""
+LAUNCHER_PID="" NEXT_JOB="" ASKED="" ASKED_AT=0
 
 # note WORD…: into jobs.log, which `status` reads.
 note() { printf '%s %s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$SLURM_JOB_ID" "$*" >>"$JOB_FOLDER/jobs.log"; }
@@ -29,15 +29,20 @@ submit_next() {
 # on_limit: the time limit is near, or `cancel` asks. The next job is submitted before the saving, which may take too long.
 on_limit() {
     [[ -z $ASKED ]] || return 0
-    ASKED=stop
+    ASKED=stop ASKED_AT=$SECONDS
     if [[ -e $JOB_FOLDER/cancelled ]]; then say "asked to save and end"; else say "the time limit is near: saving"; fi
     submit_next
     [[ -z $LAUNCHER_PID ]] || kill -USR1 "$LAUNCHER_PID" 2>/dev/null || true
 }
 
-# on_end: scancel, or the time limit itself; KillWait of slurm.conf is left.
+# on_end: scancel, or the time limit itself, STOP_SECONDS after on_limit; KillWait of slurm.conf is left. The limit takes no
+# job back that on_limit has submitted, because saving may take too long.
 on_end() {
-    ASKED=end
+    if [[ $ASKED == stop ]] && ((SECONDS - ASKED_AT >= STOP_SECONDS - 5)); then
+        ASKED=limit
+    else
+        ASKED=end
+    fi
     say "ended by Slurm (SIGTERM)"
     [[ -z $LAUNCHER_PID ]] || kill -TERM "$LAUNCHER_PID" 2>/dev/null || true
 }
@@ -45,11 +50,11 @@ on_end() {
 # launch: the run's launcher, for the first time or once more, until it ends or a step that it needs does. Its status.
 launch() {
     local status=0 command=(bash "$LAUNCHER" "${OPTIONS[@]}")
+    [[ -z $ASKED ]] || return "$UNFINISHED" # asked while the nodes were prepared
     if [[ -e $RUN_DIR/launch.json ]]; then command=(bash "$ROOT/launch/resume.sh" "$RUN_DIR"); fi
     say "${command[*]}"
     "${command[@]}" </dev/null &
     LAUNCHER_PID=$!
-    [[ -z $ASKED ]] || kill -USR1 "$LAUNCHER_PID" # asked while the nodes were prepared
     while kill -0 "$LAUNCHER_PID" 2>/dev/null; do
         if step_ended; then
             kill -TERM "$LAUNCHER_PID" 2>/dev/null || true
@@ -61,6 +66,7 @@ launch() {
     while kill -0 "$LAUNCHER_PID" 2>/dev/null; do wait "$LAUNCHER_PID" || true; done
     wait "$LAUNCHER_PID" || status=$?
     LAUNCHER_PID=""
+    if [[ $ASKED == stop ]] && ((status == 128 + 10)); then status=$UNFINISHED; fi # SIGUSR1 came before it could trap it
     [[ -z $LOST ]] || status=1 # whatever was saved before, a lost node is a failure
     return "$status"
 }
@@ -79,6 +85,8 @@ on_exit() {
     esac
     if ((status == UNFINISHED)) && [[ $ASKED != end ]]; then
         submit_next
+    elif [[ $ASKED == limit && -z $LOST ]] && ((status > 128)); then
+        why="the time limit came before it had saved"
     elif [[ -n $NEXT_JOB ]]; then
         scancel "$NEXT_JOB" && note withdraws "$NEXT_JOB"
     fi

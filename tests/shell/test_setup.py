@@ -17,7 +17,7 @@ def patch_calls(checkout):
 
 
 TOOLS = shlex.split(
-    "bash dirname basename date mkdir flock cat sha256sum df du awk grep cut paste rm ls realpath readlink"
+    "bash dirname basename date mkdir flock cat sha256sum df du awk grep cut paste rm ls realpath readlink uname"
 )
 
 

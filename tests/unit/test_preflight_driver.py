@@ -28,8 +28,9 @@ def test_two_kinds_of_gpu_are_two_lines(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("RFT_STACK", raising=False)
     assert [line.verdict for line in check_driver()] == ["warn", "warn", "warn"]
-    monkeypatch.setenv("RFT_STACK", "cpu")
-    assert [line.measured for line in check_driver()] == ["no GPU used"]
+    for stack in ("cpu", "cpu-0.9.4"):
+        monkeypatch.setenv("RFT_STACK", stack)
+        assert [line.measured for line in check_driver()] == ["no GPU used"]
 
 
 def test_a_driver_that_does_not_answer_is_named(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from preflight_options import options, refused, verdicts
@@ -69,6 +70,16 @@ def test_versions(tmp_path):
     for name in ("torch", "openrlhf", "transformers", "deepspeed", "ray", "peft", "typing-extensions"):
         assert found[name] == importlib.metadata.version(name)
     assert software.same_version("2.10.0+cu128", "2.10.0") and not software.same_version("2.10.1", "2.10.0")
+
+
+def test_versions_on_aarch64_are_those_of_its_own_lock(monkeypatch):
+    """Whose repair is set-up: the lock alone would bring the torch without CUDA."""
+    monkeypatch.setenv("RFT_STACK", "gpu")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
+    found = software.check_versions()  # the stack here is the CPU's, so some are missing or differ
+    shown = " ".join(f"{line.measured} {line.repair}" for line in found)
+    assert "vllm missing" in shown and "nvidia-cublas" not in shown and "gpu.txt" not in shown
+    refused(found, "vllm missing", "RFT_STACK=gpu TORCH_INDEX=ADDRESS make setup")
 
 
 def test_ports(monkeypatch):

@@ -14,7 +14,7 @@ HOPPER = (9, 0)  # sm_90a: kernels with TMA and wgmma, which run on no other arc
 
 def check_driver() -> list[Line]:
     """The driver runs CUDA 12.8's programs, and the GPUs are of the architecture that was measured."""
-    if which("nvidia-smi") is None or os.environ.get("RFT_STACK") == "cpu":
+    if which("nvidia-smi") is None or os.environ.get("RFT_STACK", "").startswith("cpu"):
         return [Line("driver", GO, "no GPU used")]
     query = ["nvidia-smi", "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)

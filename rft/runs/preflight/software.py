@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -51,11 +52,14 @@ def check_nodes() -> list[Line]:
 def check_versions(lock: Path | None = None) -> list[Line]:
     """The lock file's versions: those that decide a run's numbers must fit, others and Python 3.11 itself should."""
     stack = os.environ.get("RFT_STACK") or stack_name()
-    lock = lock or ROOT / "requirements" / f"{stack}.txt"
+    arm = stack == "gpu" and os.uname().machine == "aarch64"
+    lock = lock or ROOT / "requirements" / ("gpu-aarch64.txt" if arm else f"{stack}.txt")
     pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s\\]+)", lock.read_text(), re.MULTILINE))
     found = installed_versions()
     differ = {n: (found.get(n), wanted) for n, wanted in pins.items() if not same_version(found.get(n), wanted)}
     repair = f"{pip_install()} --no-deps --require-hashes -r requirements/{lock.name} && bash apply_patches.sh"
+    if arm:  # which lacks openrlhf, and would bring the torch without CUDA: all that set-up does there, again
+        repair = f"rm -f {shlex.quote(f'{sys.prefix}/.rft-setup')} && RFT_STACK=gpu TORCH_INDEX=ADDRESS make setup"
     faults = []
     if sys.version_info[:2] != (3, 11):
         measured = f"Python {sys.version_info.major}.{sys.version_info.minor}, wanted 3.11"

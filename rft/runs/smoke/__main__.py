@@ -34,7 +34,7 @@ def main() -> int:
         os.environ.setdefault("RANK", os.environ.get("SLURM_PROCID", "0"))
         found = [all_reduce()]
     else:
-        found = list(check_all(args.places, None if os.environ.get("RFT_STACK") == "cpu" else args.gpus))
+        found = list(check_all(args.places, None if os.environ.get("RFT_STACK", "").startswith("cpu") else args.gpus))
     replace_json(args.folder / f"{socket.gethostname()}.{args.part}.json", {"lines": found})
     return 0
 

@@ -20,7 +20,7 @@ def all_reduce() -> Line:
     import torch
     from torch import distributed
 
-    on_gpu = os.environ.get("RFT_STACK") != "cpu" and torch.cuda.is_available()
+    on_gpu = not os.environ.get("RFT_STACK", "").startswith("cpu") and torch.cuda.is_available()
     backend, device = ("nccl", "cuda:0") if on_gpu else ("gloo", "cpu")
     ranks = int(os.environ["WORLD_SIZE"])
     try:
