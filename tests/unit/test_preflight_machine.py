@@ -78,8 +78,8 @@ def test_versions_on_aarch64_are_those_of_its_own_lock(monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
     found = software.check_versions()  # the stack here is the CPU's, so some are missing or differ
     shown = " ".join(f"{line.measured} {line.repair}" for line in found)
-    assert "vllm missing" in shown and "nvidia-cublas" not in shown and "gpu.txt" not in shown
-    refused(found, "vllm missing", "RFT_STACK=gpu TORCH_INDEX=ADDRESS make setup")
+    assert "torch 2.10.0 (wanted 2.9.1)" in shown and "nvidia-cublas" not in shown and "gpu.txt" not in shown
+    refused(found, "torch 2.10.0 (wanted 2.9.1)", "RFT_STACK=gpu TORCH_INDEX=ADDRESS make setup")
 
 
 def test_ports(monkeypatch):
