@@ -64,7 +64,7 @@ def log_step(trainer: "SFTTrainer", global_step: int, logs: dict) -> None:
     found = {
         "sft_loss": strategy.all_reduce(logs["loss_mean"]),  # nats a learned token, over the whole batch
         "actor_lr": logs["lr"],
-        "actor_grad_norm": grad_norm(trainer.model.model),
+        "grad_norm": grad_norm(trainer.model.model),
         "time_step_seconds": seconds,
         "tokens_per_second_step": sums["tokens"] / seconds,
         **sums,

@@ -87,15 +87,21 @@ def ranks_of(command: list[str]) -> int:
 
 def recorded(command: list[str]) -> argparse.Namespace:
     """The options of the command of a run (`run.json`), defaults filled in: what today's trainer no longer knows, or
-    would refuse, may be among them. Of an empty command, or another one, the defaults.
+    would refuse, may be among them. Of an empty command, or another one, the defaults. A supervised run has those of
+    GRPO's trainer too, as they are by default: readers of runs ask for either's.
 
     Raises:
         ValueError: a value that is of another type than its option's.
     """
-    parser = trainer_parser(module_of(command) or MODULE)
+    module = module_of(command) or MODULE
+    parser = trainer_parser(module)
     for action in parser._actions:
         action.choices = None
-    return parser.parse_known_args(words_of(command))[0]
+    found = parser.parse_known_args(words_of(command))[0]
+    if module == SFT_MODULE:
+        own = vars(found) | {"actor_num_gpus_per_node": ranks_of(command)}
+        found = argparse.Namespace(**vars(trainer_parser().parse_args([])) | own)
+    return found
 
 
 def given(command: list[str]) -> dict[str, list[str]]:
@@ -176,6 +182,8 @@ def statements(source: Path) -> list[str]:
 
 def gpus_wanted(args: argparse.Namespace) -> int:
     """GPUs (Ray's, logical on a CPU) of all roles together, as the trainer's placement groups ask for them."""
+    if hasattr(args, "dataset"):  # which a supervised training alone has: it is its ranks, one GPU each
+        return args.actor_num_gpus_per_node
     shared = args.colocate_all_models
     total = args.actors
     if not (shared and not args.async_train):

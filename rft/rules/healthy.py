@@ -16,6 +16,7 @@ class Healthy(NamedTuple):
 
 
 HEALTHY = {
+    "sft_loss": Healthy(1),  # of a supervised run
     "reward_mean": Healthy(1),
     "correctness": Healthy(1, 0.02, 0.98),  # outside there is nothing left to learn from
     "correctness_lenient": Healthy(1),

@@ -66,7 +66,7 @@ def test_a_supervised_run_leaves_its_numbers_and_its_adapter(whole):
     assert [step["global_step"] for step in steps] == list(range(1, STEPS + 1))
     assert [one["global_step"] for one in held_out] == [2, 4, 6]
     assert steps[-1]["sft_loss"] < steps[0]["sft_loss"] and held_out[-1]["sft_eval_loss"] < held_out[0]["sft_eval_loss"]
-    assert all(0 < step["learned_tokens"] < step["tokens"] and step["actor_grad_norm"] > 0 for step in steps)
+    assert all(0 < step["learned_tokens"] < step["tokens"] and step["grad_norm"] > 0 for step in steps)
     assert "supervised rows: 13 conversations" in said and "left out, none cut" in said
     assert sorted(file.name for file in (run / "adapter").glob("*adapter*")) == [
         "adapter_config.json",
@@ -104,7 +104,7 @@ def test_two_ranks_take_the_same_first_step(whole, checkpoint, rows, tmp_path):
     found, wanted = read_jsonl(tmp_path / TRAINING_FILE)[0], read_jsonl(whole[0] / TRAINING_FILE)[0]
     assert found["learned_tokens"] == wanted["learned_tokens"] and found["tokens"] == wanted["tokens"]
     assert found["sft_loss"] == pytest.approx(wanted["sft_loss"], rel=2**-7)
-    assert found["actor_grad_norm"] == pytest.approx(wanted["actor_grad_norm"], rel=2**-5)
+    assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=2**-5)
 
 
 @pytest.mark.parametrize(

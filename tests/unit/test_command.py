@@ -278,3 +278,14 @@ def test_help_of_a_launcher_names_the_page(word):
 def test_a_command_that_cannot_be_read_has_no_length(options):
     assert total_steps(run_options({"command": [*START, *options]})) is None
     assert total_steps(run_options({"command": None})) is None
+
+
+def test_readers_of_runs_find_what_a_supervised_run_has_and_grpo_s_defaults_for_the_rest(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n" * 100)
+    line = [*SUPERVISED, "--dataset", str(rows), "--train_batch_size", "16", "--max_epochs", "2", "--gone", "1"]
+    found = command.recorded(line)
+    assert (command.gpus_wanted(found), found.eval_n_samples_per_prompt, found.prompt_data) == (2, 4, None)
+    assert total_steps(found) == 12
+    rows.unlink()
+    assert total_steps(found) is None

@@ -14,7 +14,7 @@ from rft.runs.ending import ending
 if TYPE_CHECKING:
     from rft.runs.monitor.state import State
 
-TRAINING_PHASES = ("grpo", "train")  # names in phases.jsonl, which launchers choose
+TRAINING_PHASES = ("grpo", "sft", "train")  # names in phases.jsonl, which launchers choose
 RECENT_STEPS = 50
 STALL_STEPS = 5  # a run counts as stalled when its last line is older than this many steps, and a minute
 STALL_SECONDS = 60.0
@@ -33,11 +33,15 @@ class Status(NamedTuple):
 def total_steps(options: argparse.Namespace) -> int | None:
     """Steps of the whole run: full rollout batches of each episode. None where the prompts cannot be counted.
 
-    OpenRLHF drops an episode's last batch unless it is full. With `--dynamic_filtering` it is an upper bound.
+    OpenRLHF drops an episode's last batch unless it is full. With `--dynamic_filtering` it is an upper bound; as it is of
+    a supervised run, whose steps are batches of rows, where some are too long.
 
     Args:
         options: of the run's command (`rft.options.command.recorded`).
     """
+    if rows := getattr(options, "dataset", None):
+        count = count_lines(Path(rows))
+        return count and min(options.max_samples, count) // options.train_batch_size * options.max_epochs
     if not options.prompt_data or options.prompt_data_probs or options.rollout_batch_size < 1:
         return None
     counts = [count_lines(Path(name.strip())) for name in options.prompt_data.split(",")]
