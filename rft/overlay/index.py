@@ -32,6 +32,8 @@ def from_index(install: Install, wanted: dict[str, str]) -> tuple[dict[str, byte
             requirement.write_text(locked_requirement(install.name, install.version))
             command = [program, "pip", "install", "--quiet", "--no-deps", "--link-mode", "copy", *source]
             command += ["--python", install.python, "--target", f"{place}/files", "-r", str(requirement)]
+            if install.name == "openrlhf":  # Python alone, in a wheel that says x86-64: aarch64 takes it as such
+                command += ["--python-platform", "x86_64-manylinux_2_35"]
             done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
             files = {path: read(Path(place, "files"), path) for path in wanted}
         found |= {path: data for path, data in files.items() if sha256(data) == wanted[path]}

@@ -15,6 +15,7 @@ from rft.runs.preflight.driver import check_driver, judge
         ("525.60", "9.0", ["no-go"]),
         ("470.82.01", "8.0", ["no-go", "warn"]),
         ("580.65.06", "10.0", ["warn"]),  # newer, but no sm_90a
+        ("570.86.15", "[N/A]", ["warn"]),
     ],
 )
 def test_driver_is_judged_by_cudas_release_notes(driver, capability, verdicts):

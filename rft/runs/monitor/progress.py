@@ -33,8 +33,8 @@ class Status(NamedTuple):
 def total_steps(options: argparse.Namespace) -> int | None:
     """Steps of the whole run: full rollout batches of each episode. None where the prompts cannot be counted.
 
-    OpenRLHF drops an episode's last batch unless it is full. With `--dynamic_filtering` it is an upper bound; as it is of
-    a supervised run, whose steps are batches of rows, where some are too long.
+    OpenRLHF drops an episode's last batch unless it is full. With `--dynamic_filtering` it is an upper bound, and so it
+    is of a supervised run, whose steps are batches of rows, where some are too long.
 
     Args:
         options: of the run's command (`rft.options.command.recorded`).

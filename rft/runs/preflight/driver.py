@@ -28,8 +28,12 @@ def check_driver() -> list[Line]:
 
 
 def judge(driver: str, capability: str) -> list[Line]:
-    """The lines for a driver version (`570.86.15`) and a compute capability (`9.0`)."""
-    version, architecture = (tuple(map(int, text.split("."))) for text in (driver, capability))
+    """The lines for a driver version (`570.86.15`) and a compute capability (`9.0`), or nvidia-smi's `[N/A]`."""
+    try:
+        version, architecture = (tuple(map(int, text.split("."))) for text in (driver, capability))
+    except ValueError:
+        measured = f"nvidia-smi says driver {driver}, compute capability {capability}"
+        return [Line("driver", WARN, measured, "nvidia-smi -q on that machine shows more")]
     faults = []
     if version < OLDEST:
         faults.append(Line("driver", NO_GO, f"{driver}, CUDA 12 needs 525.60.13", "a newer driver, or another machine"))
