@@ -59,12 +59,12 @@ prepare_sft() {
     run "${manifest[@]}" -- "${COMMAND[@]}"
 }
 
-# check_format NAME MODEL: to evals/format_NAME.json. Its verdict is no failure.
+# check_format NAME MODEL: to evals/format_NAME.json, with the prompts that are trained on. Its verdict is no failure.
 check_format() {
-    local status=0 more=()
-    [[ -z ${OPTION[reasoning_effort]} ]] || more+=(--reasoning-effort "${OPTION[reasoning_effort]}")
+    local status=0
     run "$PYTHON" -m rft.runs.format_check --model "$2" --data "$FORMAT_DATA" --n "$FORMAT_PROBLEMS" \
-        --max-tokens "$FORMAT_TOKENS" "${more[@]}" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/format_$1.json" || status=$?
+        --max-tokens "$FORMAT_TOKENS" --reasoning-effort "${OPTION[reasoning_effort]:-own}" --cache "$CACHE_ROOT/evals" \
+        --output "$RUN_DIR/evals/format_$1.json" || status=$?
     ((status == 0 || status == 1 || status == 3)) || return "$status"
 }
 

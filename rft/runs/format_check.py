@@ -57,7 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-tokens", type=int, default=8192, help="completion length limit")
     parser.add_argument("--max-prompt-tokens", type=int, default=1024)
-    parser.add_argument("--reasoning-effort", choices=("low", "medium", "high"), default="medium")
+    parser.add_argument(
+        "--reasoning-effort", choices=("low", "medium", "high", "own"), default="medium", help="own: the template's"
+    )
     parser.add_argument("--cache", type=Path, metavar="DIR", help="keep samples here")
     parser.add_argument("--base", type=Path, metavar="DIR", help="base of the adapter, where it has moved")
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     settings = Settings(
         max_tokens=args.max_tokens,
         max_prompt_tokens=args.max_prompt_tokens,
-        reasoning_effort=args.reasoning_effort,
+        reasoning_effort=None if args.reasoning_effort == "own" else args.reasoning_effort,
         cache=args.cache,
         reference=None,  # no number of an adapter is taken from here
         tensor_parallel_size=args.tensor_parallel_size,
