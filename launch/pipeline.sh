@@ -180,14 +180,15 @@ names_in() {
 # require_gpus: as many devices as COMMAND places actors and engines on; those of a cluster at RAY_ADDRESS are its own.
 require_gpus() {
     [[ $DRY_RUN != 1 && -z ${RAY_ADDRESS:-} ]] || return 0
-    local found=0 needed=${OPTION[gpus]}
+    local found=0 needed=${OPTION[gpus]} fewer="--actor_num_gpus_per_node, --vllm_num_engines"
+    local cluster=" a Ray cluster (RAY_ADDRESS=host:port)," tiny=launch/train_grpo_tiny.sh
+    if [[ $TRAINER == sft ]]; then fewer="SFT_RANKS" cluster="" tiny=launch/train_sft_tiny.sh; fi
     [[ $STACK_KIND == cpu ]] || found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true # 0 without any
     if [[ -n ${RETRIEVER_GPUS:-} && -n ${CUDA_VISIBLE_DEVICES:-} ]]; then
         found=$(tr -cd , <<<"$CUDA_VISIBLE_DEVICES" | wc -c) found=$((found + 1)) # without the retriever's
     fi
     ((found >= needed)) || die "too few GPUs" "$found here (RFT_STACK=$RFT_STACK)" "$needed" \
-        "use such a machine, a Ray cluster (RAY_ADDRESS=host:port), or fewer by --actor_num_gpus_per_node, \
---vllm_num_engines; without a GPU: bash launch/train_grpo_tiny.sh"
+        "use such a machine,$cluster or fewer by $fewer; without a GPU: bash $tiny"
 }
 
 # require_inputs: the model and the problem files of COMMAND, each with the command that makes it.

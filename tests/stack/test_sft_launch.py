@@ -6,6 +6,7 @@ import time
 
 import pytest
 from launches import ROOT, background, end
+from ranks import run_module
 
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
@@ -90,3 +91,28 @@ def wait_for_steps(place, launcher, said, least: int) -> None:
     while not (place / TRAINING_FILE).exists() or len(read_jsonl(place / TRAINING_FILE)) < least:
         assert launcher.poll() is None and time.monotonic() < deadline, said.read_text()[-6000:]
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "verdict", "said"),
+    [
+        (["--max_len", "90"], "rows", "no-go", "none within 90 tokens"),
+        (["--max_len", "94"], "rows", "warn", "longer than --max_len 94 are left out"),
+        (
+            ["--max_len", "160", "--train_batch_size", "1024"],
+            "steps",
+            "no-go",
+            "512 conversations fill no batch of 1024",
+        ),
+        (["--dataset", "/nowhere.jsonl"], "rows", "no-go", "/nowhere.jsonl: [Errno 2] No such file"),
+    ],
+)
+def test_the_preflight_judges_the_rows(run, tmp_path, options, line, verdict, said):
+    given = ["--pretrain", run[0] / "model", "--dataset", run[0] / "data/sft_train.jsonl", "--output_key", "output"]
+    given += ["--lora_rank", "8", "--target_modules", "q_proj", "--train_batch_size", "32", *options]
+    done = run_module(
+        "rft.runs.preflight", "--json", "--run-dir", tmp_path, "--", "-m", "openrlhf.cli.train_sft", *given
+    )
+    found = {one["name"]: one for one in json.loads(done.stdout[done.stdout.index("{") :])["checks"]}[line]
+    assert (found["verdict"], said in found["measured"]) == (verdict, True), found
+    assert done.returncode == int(verdict == "no-go")

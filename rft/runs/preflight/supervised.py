@@ -1,6 +1,7 @@
 """What a supervised training needs: the checks of GRPO that it shares, its rows, and the memory of the actor alone."""
 
 import json
+import warnings
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,8 @@ def check_all(args: Namespace) -> Iterator[Line]:
 
 def check_rows(args: Namespace) -> Iterator[Line]:
     """Each file's conversations as the trainer will make them, by its own code."""
-    from transformers import AutoTokenizer  # a second, which other checks need not pay
+    with warnings.catch_warnings(action="ignore"):  # of what torch's import deprecates
+        from transformers import AutoTokenizer  # seconds, which other checks need not pay
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.pretrain)
