@@ -18,7 +18,7 @@ from rft.runs.preflight.lines import GO
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).resolve().parents[2]
-LAUNCHERS = sorted((ROOT / "launch").glob("train_*.sh"))
+LAUNCHERS = sorted((ROOT / "launch").glob("train_grpo_*.sh"))
 TUNED = [launcher for launcher in LAUNCHERS if "\nuse_recipe\n" in launcher.read_text()]
 # Without a model or a reward, which the trainer refuses.
 INCOMPLETE = [[], ["--num_episodes", "3", "--target_modules", "q_proj", "--eps_clip_low_high", "0.1", "0.2"]]
