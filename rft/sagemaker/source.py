@@ -34,7 +34,7 @@ def archive(root: Path, launcher: str, options: list[str]) -> bytes:
         first = changed.decode().splitlines()[0].strip()
         raise ValueError(f"found changes that no commit holds ({first}), wanted none; commit them")
     if (
-        not name.startswith("launch/train_")
+        not name.startswith(("launch/train_", "launch/sft_"))
         or git(root, "ls-tree", "--name-only", "HEAD", name).decode().strip() != name
     ):
         raise ValueError(f"found {launcher!r}, wanted a launcher of this commit, launch/train_….sh; correct it")
