@@ -5,7 +5,7 @@ STOPPED_BY_RULE=10             # status of a training that an early-stopping rul
 COMMAND=()                     # the training command
 declare -A OPTION=()           # its options as the trainer reads them: defaults filled in; a flag is 1, or empty
 PREPARED=0                     # 1 once prepare_grpo has passed it
-GRPO_STATUS=0                  # of the training
+TRAIN_STATUS=0                  # of the training
 MEASURE_STATUS=0               # of the first part of measure_after that failed
 EVAL_DATASET=${EVAL_DATASET:-} # problems of the evaluations before and after; where empty, those in the loop
 EVAL_REFERENCE=${EVAL_REFERENCE:-} # of eval_posthoc's probe: cpu, cuda or none; where empty, its default
@@ -32,7 +32,7 @@ experiment() {
 # With MEASURE_ONLY=1, of launch/resume.sh, a run that was trained to its end is only measured.
 train_and_measure() {
     if ((MEASURE_ONLY)); then
-        GRPO_STATUS=$(<"$RUN_DIR/trained")
+        TRAIN_STATUS=$(<"$RUN_DIR/trained")
         wait_for_code_server
         wait_for_retriever
     else
@@ -44,10 +44,10 @@ train_and_measure() {
         launch_grpo "$@"
     fi
     stop_ray
-    ((GRPO_STATUS == 0)) ||
+    ((TRAIN_STATUS == 0)) ||
         printf 'stopped by a rule after saving, see decisions.jsonl; what was saved is measured now\n'
     measure_after
-    ((GRPO_STATUS == 0)) || exit "$GRPO_STATUS"
+    ((TRAIN_STATUS == 0)) || exit "$TRAIN_STATUS"
     ((MEASURE_STATUS == 0)) || exit "$MEASURE_STATUS"
 }
 
@@ -94,7 +94,7 @@ evaluate() {
         --tensor-parallel-size "${OPTION[vllm_tensor_parallel_size]}" --cache "$CACHE_ROOT/evals" --output "$RUN_DIR/evals/$1.json"
 }
 
-# launch_grpo [OPENRLHF OPTION…]: train, after the checks. Log: train.log. A rule's stop is no failure: see GRPO_STATUS.
+# launch_grpo [OPENRLHF OPTION…]: train, after the checks. Log: train.log. A rule's stop is no failure: see TRAIN_STATUS.
 launch_grpo() {
     ((PREPARED)) || prepare_grpo "$@"
     train
@@ -102,13 +102,13 @@ launch_grpo() {
 
 # train: run COMMAND. Log: train.log.
 train() {
-    GRPO_STATUS=0
+    TRAIN_STATUS=0
     [[ $DRY_RUN == 1 ]] || rm -f -- "$RUN_DIR/trained" "$RUN_DIR/save_and_stop"
     TRAINS=1
-    run_logged "$RUN_DIR/train.log" "${COMMAND[@]}" || GRPO_STATUS=$?
+    run_logged "$RUN_DIR/train.log" "${COMMAND[@]}" || TRAIN_STATUS=$?
     TRAINS=0
-    ((GRPO_STATUS == 0 || GRPO_STATUS == STOPPED_BY_RULE)) || return "$GRPO_STATUS"
-    [[ $DRY_RUN == 1 ]] || printf '%d\n' "$GRPO_STATUS" >"$RUN_DIR/trained"
+    ((TRAIN_STATUS == 0 || TRAIN_STATUS == STOPPED_BY_RULE)) || return "$TRAIN_STATUS"
+    [[ $DRY_RUN == 1 ]] || printf '%d\n' "$TRAIN_STATUS" >"$RUN_DIR/trained"
 }
 
 # prepare_grpo [OPENRLHF OPTION…]: what training reads, the preflight page, command.sh and run.json.
