@@ -4,6 +4,7 @@
 STOPPED_BY_RULE=10             # status of a training that an early-stopping rule ended, after saving
 COMMAND=()                     # the training command
 declare -A OPTION=()           # its options as the trainer reads them: defaults filled in; a flag is 1, or empty
+MANIFEST=()                    # the command that writes run.json of the training command behind it, or compares
 PREPARED=0                     # 1 once prepare_grpo has passed it
 TRAIN_STATUS=0                  # of the training
 MEASURE_STATUS=0               # of the first part of measure_after that failed
@@ -124,17 +125,27 @@ prepare_grpo() {
         RUN_INPUTS=("${OPTION[pretrain]}")
         mapfile -t files < <(names_in "${OPTION[prompt_data]}" "${OPTION[eval_dataset]}" "$EVAL_DATASET")
     fi
-    local manifest=("$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${RUN_INPUTS[@]/#/--input=}" "${files[@]/#/--input=}")
-    if ((RESUMES)); then require_unchanged "${manifest[@]}"; fi
+    know_inputs "${RUN_INPUTS[@]}" "${files[@]}"
     wait_for_ray
     check_nodes "${RUN_INPUTS[@]}" "${files[@]}"
     wait_for_code_server
     wait_for_retriever
+    check_and_record "$@"
+}
+
+# know_inputs FILE…: what run.json hashes; a resumed run's are those of its start.
+know_inputs() {
+    MANIFEST=("$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${@/#/--input=}")
+    if ((RESUMES)); then require_unchanged "${MANIFEST[@]}"; fi
+}
+
+# check_and_record [OPENRLHF OPTION…]: the preflight page, then command.sh and run.json, behind know_inputs.
+check_and_record() {
     preflight
     keep_former
     record_start "$@"
     print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
-    run "${manifest[@]}" -- "${COMMAND[@]}"
+    run "${MANIFEST[@]}" -- "${COMMAND[@]}"
 }
 
 preflight() {

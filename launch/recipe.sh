@@ -6,8 +6,7 @@
 # since a dry run's output is commands. After `use models/…`, by whose MODEL_ID recipes differ, and before use_cluster.
 use_recipe() {
     local name=${RECIPE:-a26} other
-    [[ $name != */* && -r $ROOT/launch/recipes/$name.env ]] ||
-        die "no such recipe" "RECIPE=$name" "one of $(recipes | paste -sd ' ')" "correct RECIPE, or unset it for a26"
+    require_recipe "$name"
     add_recipe "$name"
     while read -r other; do
         [[ $other == "$name" ]] || printf 'recipe: %s; RECIPE=%s would change: %s\n' \
@@ -22,12 +21,17 @@ use_fixed_recipe() {
     add_recipe "$1"
 }
 
+# require_recipe NAME: launch/recipes has it.
+require_recipe() {
+    [[ $1 != */* && -r $ROOT/launch/recipes/$1.env ]] ||
+        die "no such recipe" "RECIPE=$1" "one of $(recipes | paste -sd ' ')" "correct RECIPE, or unset it for a26"
+}
+
 # use_adapter_of_recipe: of RECIPE (default a26) only the adapter's shape, for a supervised training that GRPO goes on from.
 use_adapter_of_recipe() {
     local -A options=()
     local name=${RECIPE:-a26} option words
-    [[ $name != */* && -r $ROOT/launch/recipes/$name.env ]] ||
-        die "no such recipe" "RECIPE=$name" "one of $(recipes | paste -sd ' ')" "correct RECIPE, or unset it for a26"
+    require_recipe "$name"
     read_recipe options "$name"
     for option in --lora_rank --lora_alpha --target_modules; do
         read -r -a words <<<"${options[$option]}"

@@ -50,13 +50,8 @@ prepare_sft() {
     [[ $DRY_RUN != 1 ]] || return 0
     local files
     mapfile -t files < <(names_in "${OPTION[pretrain]}" "${OPTION[dataset]}" "${OPTION[eval_dataset]}" "$FORMAT_DATA")
-    local manifest=("$PYTHON" -m rft.runs.manifest "$RUN_DIR" "${files[@]/#/--input=}")
-    if ((RESUMES)); then require_unchanged "${manifest[@]}"; fi
-    preflight
-    keep_former
-    record_start "$@"
-    print_command "${COMMAND[@]}" >"$RUN_DIR/command.sh"
-    run "${manifest[@]}" -- "${COMMAND[@]}"
+    know_inputs "${files[@]}"
+    check_and_record "$@"
 }
 
 # check_format NAME MODEL: to evals/format_NAME.json, with the prompts that are trained on. Its verdict is no failure.

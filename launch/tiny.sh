@@ -8,8 +8,8 @@ tiny_experiment() {
     REWARD=$2
     shift 3
     no_recipe "a tiny task"
+    require_sft_run
     use tasks/tiny
-    go_on_from_sft
     use models/tiny
     use clusters/cpu
     begin_run "$@"
@@ -30,18 +30,13 @@ tiny_experiment() {
     train_and_measure "$@"
 }
 
-# go_on_from_sft: with SFT_RUN, a run of train_sft_tiny.sh, its model, its problems and its adapter.
-go_on_from_sft() {
+# require_sft_run: SFT_RUN, where it is set, is a run of train_sft_tiny.sh with model, problems and adapter.
+require_sft_run() {
     [[ -n ${SFT_RUN:-} ]] || return 0
     SFT_RUN=$(absolute "$SFT_RUN")
     [[ -f $SFT_RUN/adapter/adapter_config.json && -f $SFT_RUN/data/train.jsonl ]] || die "no run to go on from" \
         "SFT_RUN=$SFT_RUN" "a run of train_sft_tiny.sh that has ended: model, data, adapter" \
         "bash launch/train_sft_tiny.sh, then its run directory"
-    local word words=()
-    for word in "${GRPO_ARGS[@]}"; do words+=("${word/#"$DATA"/"$SFT_RUN/data"}"); done
-    GRPO_ARGS=("${words[@]}" --init_adapter "$SFT_RUN/adapter")
-    MODEL=$SFT_RUN/model DATA=$SFT_RUN/data
-    RUN_INPUTS=("$MODEL" "$DATA")
 }
 
 # tiny_supervised_experiment [OPENRLHF OPTION…]: as `supervised_experiment`, on a CPU, with a model that boxes no answer.

@@ -32,7 +32,7 @@ def main() -> int:
         subprocess.Popen(command, env=os.environ | of_rank(rank, args.ranks, port)) for rank in range(args.ranks)
     ]
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: end(processes))
+        signal.signal(number, lambda *_: [process.terminate() for process in processes])
     return wait(processes)
 
 
@@ -44,36 +44,33 @@ def of_rank(rank: int, ranks: int, port: int) -> dict[str, str]:
 
 def wait(processes: list[subprocess.Popen]) -> int:
     """Until all have ended; the status of the first that failed, 128 + N for one that signal N ended."""
-    failed = 0
-    while any(process.poll() is None for process in processes):
-        ended = [process.returncode for process in processes if process.returncode]
-        if ended:
-            failed = ended[0]
-            settle(processes)
-            break
+    while running(processes) and not failures(processes):
         time.sleep(0.1)
-    failed = failed or next((process.returncode for process in processes if process.returncode), 0)
-    return failed if failed >= 0 else 128 - failed
+    status = next(iter(failures(processes)), 0)  # before those that are ended here
+    settle(processes)
+    return status if status >= 0 else 128 - status
+
+
+def failures(processes: list[subprocess.Popen]) -> list[int]:
+    return [process.returncode for process in processes if process.poll()]
+
+
+def running(processes: list[subprocess.Popen]) -> bool:
+    return any(process.poll() is None for process in processes)
 
 
 def settle(processes: list[subprocess.Popen]) -> None:
     """The others may be about to say what failed; then SIGTERM, then SIGKILL."""
     for act in (None, subprocess.Popen.terminate, subprocess.Popen.kill):
-        for process in processes:
-            if act and process.poll() is None:
-                act(process)
+        for process in processes if act else ():
+            act(process)
         deadline = time.monotonic() + GRACE_SECONDS
-        while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+        while running(processes) and time.monotonic() < deadline:
             time.sleep(0.1)
 
 
-def end(processes: list[subprocess.Popen]) -> None:
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-
-
 def free_port() -> int:
+    """One of the loopback that nobody listens on now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]

@@ -9,13 +9,13 @@ The actor must fit on one device (or, with --device cpu, in memory).
 import argparse
 import math
 import os
-import socket
 import sys
 import types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rft.record import environment
+from rft.runs.ranks import free_port, of_rank
 from rft.runs.spike_bundle import Bundle, Row, compare, find_base, load_bundle
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ def set_environment(device: str | None) -> None:
     if device:
         os.environ["DS_ACCELERATOR"] = device
     environment.set_environment()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    os.environ.update(of_rank(0, 1, free_port()))
 
 
 class Capture:

@@ -22,23 +22,29 @@ def test_driver_is_judged_by_cudas_release_notes(driver, capability, verdicts):
     assert [line.verdict for line in judge(driver, capability)] == verdicts
 
 
-def test_two_kinds_of_gpu_are_two_lines(tmp_path, monkeypatch):
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\nprintf '565.57.01, 9.0\\n565.57.01, 9.0\\n565.57.01, 8.0\\n'\n")
-    program.chmod(0o755)
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Put a shell script in the program's place."""
+
+    def place(script: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("RFT_STACK", raising=False)
+    return place
+
+
+def test_two_kinds_of_gpu_are_two_lines(nvidia_smi, monkeypatch):
+    nvidia_smi("printf '565.57.01, 9.0\\n565.57.01, 9.0\\n565.57.01, 8.0\\n'")
     assert [line.verdict for line in check_driver()] == ["warn", "warn", "warn"]
     for stack in ("cpu", "cpu-0.9.4"):
         monkeypatch.setenv("RFT_STACK", stack)
         assert [line.measured for line in check_driver()] == ["no GPU used"]
 
 
-def test_a_driver_that_does_not_answer_is_named(tmp_path, monkeypatch):
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.delenv("RFT_STACK", raising=False)
+def test_a_driver_that_does_not_answer_is_named(nvidia_smi):
+    nvidia_smi("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
     [line] = check_driver()
     assert line.verdict == "no-go" and "Driver/library version mismatch" in line.measured

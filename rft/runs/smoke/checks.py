@@ -16,6 +16,7 @@ from rft.runs.code_server import SECONDS, SERVER
 from rft.runs.preflight import driver, machine, software
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line
+from rft.runs.ranks import free_port
 from rft.runs.service import wait
 
 MEGABYTES = 64  # written to each place
@@ -97,7 +98,7 @@ def check_place(place: Path) -> Line:
 
 def check_code_server() -> Line:
     """One on this node's loopback answers, with its isolation."""
-    port = machine_port()
+    port = free_port()
     command = [sys.executable, "-m", "rft.code_server", "--host", "127.0.0.1", "--port", str(port)]
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -111,14 +112,6 @@ def check_code_server() -> Line:
             server.terminate()
             server.wait()
     return Line("code server", GO, f"isolation {isolation}")
-
-
-def machine_port() -> int:
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def check_retriever() -> Line:
