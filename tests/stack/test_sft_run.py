@@ -9,6 +9,7 @@ import sys
 import pytest
 from compared import comparable, differing
 from direct import QUICK
+from metric_table import metric_sources
 from safetensors.torch import load_file
 
 from rft.hooks import save_and_stop
@@ -67,6 +68,9 @@ def test_a_supervised_run_leaves_its_numbers_and_its_adapter(whole):
     assert [one["global_step"] for one in held_out] == [2, 4, 6]
     assert steps[-1]["sft_loss"] < steps[0]["sft_loss"] and held_out[-1]["sft_eval_loss"] < held_out[0]["sft_eval_loss"]
     assert all(0 < step["learned_tokens"] < step["tokens"] and step["grad_norm"] > 0 for step in steps)
+    written, sources = {name for record in steps + held_out for name in record}, metric_sources()
+    assert written - set(sources) == set()
+    assert {name for name, source in sources.items() if "sft_run" in source} - written == set()
     assert "supervised rows: 13 conversations" in said and "left out, none cut" in said
     assert sorted(file.name for file in (run / "adapter").glob("*adapter*")) == [
         "adapter_config.json",
