@@ -42,6 +42,7 @@ train_supervised() {
     check_format after "${OPTION[save_path]}"
     phase "report"
     run "$PYTHON" -m rft.runs.sft_summary "$RUN_DIR"
+    run "$PYTHON" -m rft.runs.report "$RUN_DIR"
 }
 
 # prepare_sft [OPENRLHF OPTION…]: the preflight page, command.sh and run.json, as prepare_grpo.

@@ -41,6 +41,7 @@ def test_a_base_that_boxes_nothing_is_taught_to(run):
     assert 0.4 < result["after"]["correct"]["value"] < 0.9
     assert len(read_jsonl(place / TRAINING_FILE)) == result["steps"] == 32
     assert f"GRPO goes on from it: --init_adapter {place}/adapter" in said
+    assert "SFT first → go to GRPO" in (place / "report.html").read_text()
     page = json.loads((place / "preflight.json").read_text())
     measured = {line["name"]: line["measured"] for line in page["checks"]}
     assert page["go"] and measured["rows"].startswith("512 conversations") and measured["steps"].startswith("2 epochs")

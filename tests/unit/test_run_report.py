@@ -28,7 +28,8 @@ def test_page_holds_every_piece_and_fetches_nothing(make_run):
     for piece in (
         "train_x/20261121T100000Z", "\nfinished", "1 h 01 min", "6.4 GB", "step 12", "812", "spikes/step_12_rank_0",
         "ood_drop", "watch", "question 2", "thought 3", "target_modules", "q_proj k_proj", "versions.torch", "2.10.0",
-        "cccccccccc with uncommitted changes", "Every piece of the run was found", "eval_ood_greedy_pass@1", *HEALTHY,
+        "cccccccccc with uncommitted changes", "Every piece of the run was found", "eval_ood_greedy_pass@1",
+            *(name for name in HEALTHY if not name.startswith("sft_")),
     ):  # fmt: skip
         assert piece in parsed.text, piece
     assert text == page_of(path)

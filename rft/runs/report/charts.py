@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rft.record.eval_names import parse
 from rft.record.names import CLOCKS
@@ -25,8 +25,12 @@ def points(records: list[dict], name: str) -> Points:
     return [(r["global_step"], r[name]) for r in records if number(r.get(name)) is not None]
 
 
-def tiers(runs: list[Run]) -> list[dict]:
-    """The metrics of `rft.rules.healthy` by tier: `title`, `charts`, and `absent`, names that no run logged."""
+def tiers(runs: list[Run], supervised: Collection[bool] = (False,)) -> list[dict]:
+    """The metrics of `rft.rules.healthy` by tier: `title`, `charts`, and `absent`, names that no run logged.
+
+    Args:
+        supervised: the kinds of the runs; what no run of such a kind logs is no absence.
+    """
     steps = step_range(runs)
     found = {tier: {"title": title, "charts": [], "absent": []} for tier, title in TIERS.items()}
     for name, bounds in HEALTHY.items():
@@ -35,9 +39,9 @@ def tiers(runs: list[Run]) -> list[dict]:
             gaps = [sum(name in r and number(r[name]) is None for r in run.training) for run in runs]
             drawn = chart(name, curves, steps, (bounds.low, bounds.high))
             found[bounds.tier]["charts"].append(drawn | {"gaps": gaps})
-        else:
+        elif name.startswith("sft_") in supervised:
             found[bounds.tier]["absent"].append(name)
-    return list(found.values())
+    return [tier for tier in found.values() if tier["charts"] or tier["absent"]]
 
 
 def others(runs: list[Run]) -> list[dict]:

@@ -22,7 +22,7 @@ from rft.record.samples import EVALUATION, sample_file
 from rft.runs import best
 from rft.runs.ending import ending
 from rft.runs.find import chosen_run
-from rft.runs.report import acceptance, charts, comparisons, config, costs, samples, side_by_side
+from rft.runs.report import acceptance, charts, comparisons, config, costs, formats, samples, side_by_side
 from rft.runs.report.data import Run, count, dicts, load, number
 
 HERE = Path(__file__).parent
@@ -78,7 +78,8 @@ def page(runs: list[Run]) -> str:
         "utf-8"
     )
     script = (HERE / "report.js").read_text(encoding="utf-8")
-    tiers = charts.tiers(runs)
+    kinds = {formats.is_supervised(run) for run in runs}
+    tiers = charts.tiers(runs, kinds)
     budget = samples.BUDGET // len(runs)
     read = [samples.samples(run, budget) for run in runs]
     between, accepted = comparisons.between(runs), [acceptance.acceptance(run) for run in runs]
@@ -97,6 +98,7 @@ def page(runs: list[Run]) -> str:
         flips_shown=comparisons.FLIPS_SHOWN,
         loop_charts=charts.loop_charts(runs, [problems_in_loop(run) for run in runs]),
         posthoc=[posthoc_rows(run) for run in runs],
+        formats=[formats.rows(run) for run in runs],
         within=[comparisons.within(run) for run in runs],
         between=between,
         accepted=accepted,
@@ -145,7 +147,9 @@ def head(run: Run) -> dict:
                 f"mean of the first and last {k} steps" if k > 1 else "first and last step",
             )
         )
-    tiles += held_out(run)
+    tiles += held_out(run) + formats.tiles(run)
+    if verdict := formats.verdicts(run):
+        tiles.append(("format", verdict, "greedy, before and after"))
     seconds = sum(number(phase.get("seconds")) or 0 for phase in run.phases)
     if seconds:
         tiles.append(("time", duration(seconds), "all phases"))

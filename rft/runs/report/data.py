@@ -13,6 +13,7 @@ from rft.record.samples import TRAINING, content, sample_files
 
 LINES_NAMED = 5  # of those that cannot be read
 SPIKE_FILE = "spike_log.jsonl"
+FORMAT = "format_"  # of files of rft.runs.format_check in evals/
 KNOWN = (TRAINING_FILE, "run.json", EVAL_FILE, "evals", "samples", "phases.jsonl", "result.json")
 
 
@@ -66,12 +67,14 @@ def load(run_dir: Path, alone: bool = True) -> Run:
     run.timeline = read_object(path / TIMELINE_FILE, note)
     run.result = read_object(path / "result.json", note, "the run is unfinished, or its report failed")
     run.best = read_object(path / "best.json", note)
-    for file in sorted((path / "evals").glob("*.json"), key=lambda file: (file.name != "before.json", file.name)):
+    evaluations = [file for file in (path / "evals").glob("*.json") if not file.name.startswith(FORMAT)]
+    for file in sorted(evaluations, key=lambda file: (file.name != "before.json", file.name)):
         if results := read_results(file, note):
             run.posthoc[file.name] = results
-    if "after.json" not in run.posthoc:
+    supervised = (path / "evals" / f"{FORMAT}before.json").is_file()  # its evaluations are those checks
+    if "after.json" not in run.posthoc and not supervised:
         note("evals/after.json: not there; the trained adapter has no post-hoc evaluation (eval/eval_posthoc.py)")
-    if not any(file.kind == TRAINING for file in sample_files(samples)):
+    if not any(file.kind == TRAINING for file in sample_files(samples)) and not supervised:
         note("samples/samples_step*.jsonl.gz: not there; --samples_every 0, or no step was finished")
     if (metrics / "discarded_metrics.jsonl").is_file():
         note("discarded_metrics.jsonl: the run was resumed and trained some steps again; the last pass is shown")

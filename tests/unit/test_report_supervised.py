@@ -1,0 +1,59 @@
+"""The page of a supervised run: losses, the format before and after, and nothing that only GRPO has."""
+
+import json
+
+from report_runs import Parsed, lines, page_of, whole_run
+
+from rft.runs.sft_summary import summarize
+
+STEPS = 8
+
+
+def supervised_run(parent, name: str = "20261123T100000Z", finished: bool = True):
+    """A run directory with 40 problems: none boxed before and all after, of which 30 are right."""
+    path = parent / "train_sft_x" / name
+    (path / "evals").mkdir(parents=True)
+    command = ["python", "-m", "rft.runs.ranks", "1", "openrlhf.cli.train_sft", "--save_path", f"{path}/adapter"]
+    (path / "run.json").write_text(json.dumps({"started": "2026-11-23T10:00:00+00:00", "command": command}))
+    steps = [
+        {"global_step": i, "sft_loss": 2.5 / i, "grad_norm": 1.0, "learned_tokens": 90, "tokens": 400}
+        for i in range(1, STEPS + 1)
+    ]
+    (path / "training_metrics.jsonl").write_text(lines(steps))
+    (path / "eval_metrics.jsonl").write_text(lines([{"global_step": i, "sft_eval_loss": 3.25 / i} for i in (4, 8)]))
+    for side, boxed, right in (("before", 0, 0), *([("after", 40, 30)] if finished else [])):
+        records = [{"id": f"p{i}", "has_boxed": i < boxed, "correct": i < right} for i in range(40)]
+        check = {"verdict": "go to GRPO" if boxed else "SFT first", "records": records}
+        (path / f"evals/format_{side}.json").write_text(json.dumps(check))
+    if finished:
+        (path / "result.json").write_text(json.dumps(summarize(path)))
+    return path
+
+
+def test_a_supervised_run_shows_its_losses_and_what_it_did_to_the_format(tmp_path):
+    text = Parsed(page_of(supervised_run(tmp_path))).text
+    for shown in (
+        "2.500 → 0.312",
+        "0.812 → 0.406",
+        "SFT first → go to GRPO",
+        "answers with \\boxed{}",
+        "0.000 0.000-0.088",
+        "1.000 0.912-1.000",
+        "+0.750",
+    ):
+        assert shown in text, shown
+    assert "sft_loss" in text and "sft_eval_loss" in text
+    for other in ("ppo_kl", "Not logged", "no post-hoc evaluation", "--samples_every 0", "cannot be read"):
+        assert other not in text, other
+
+
+def test_an_unfinished_one_shows_what_there_is(tmp_path):
+    text = Parsed(page_of(supervised_run(tmp_path, finished=False))).text
+    assert "not finished; the last recorded step is 8" in text and "2.500 → 0.312" in text
+    assert "answers with" not in text and "result.json: not there" in text
+
+
+def test_beside_a_run_of_grpo_each_has_its_own(tmp_path):
+    text = Parsed(page_of(whole_run(tmp_path), supervised_run(tmp_path))).text
+    assert "answers with \\boxed{}" in text and "reward_mean" in text and "sft_loss" in text
+    assert "sft_loss" not in Parsed(page_of(whole_run(tmp_path, "20261121T110000Z"))).text
