@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from experiences import LENGTHS, PROMPT, maker, rollout
+from layouts import samples_generator
 
 from rft.hooks import token_batches
 from rft.hooks.spike_report import prompt_hashes, tails_of, worst_tokens
@@ -16,9 +17,8 @@ OBSERVED = 2  # tokens of the environment behind the first sampled one, in sampl
 
 def generator(**options):
     """OpenRLHF's sample generator, as far as it needs no engine."""
-    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
 
-    made = object.__new__(SamplesGenerator)
+    made = object.__new__(samples_generator())
     made.args = types.SimpleNamespace(mask_truncated=False, agent_func_path="agent.py")
     vars(made.args).update(options)
     return made
