@@ -16,11 +16,11 @@ SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prun
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: quick test test-next setup cpu-stack lint check unit overlay code short commands jobs stack clusters
+.PHONY: quick test test-next setup cpu-stack lint check unit overlay code short commands stack clusters
 
 quick: cpu-stack lint check unit overlay short
 
-test: cpu-stack lint check unit overlay code commands jobs stack
+test: cpu-stack lint check unit overlay code commands stack
 
 # To which the series has been carried by rebase (docs/overlay.md).
 test-next:
@@ -50,15 +50,13 @@ code: cpu-stack
 short: cpu-stack
 	$(call pytest,tests/stack/test_broken_runs.py::test_exploding_learning_rate_and_evaluations)
 
-# What users call: the scripts, and the evaluation, whose engines keep 1 GB of KV cache each until their process ends.
-# By file: the tests of launch/spare.sh share one sshd.
+# What users call: the scripts, the evaluation, whose engines keep 1 GB of KV cache each until their process ends, and jobs on a
+# real Slurm of three nodes in namespaces, which train nothing (as root, else they skip). They wait more than they work: four at
+# once, by file, since the tests of launch/spare.sh share one sshd and those of jobs a Slurm; files that wait long first.
 EVALUATION := tests/stack/test_evaluation.py
+WAITING := tests/shell/test_launched_servers.py tests/clusters/test_slurm_jobs.py
 commands: cpu-stack
-	$(call pytest,$(EVALUATION) tests/shell --numprocesses 2 --dist loadfile --no-loadscope-reorder)
-
-# Jobs on a real Slurm of three nodes in namespaces, which train nothing; as root, else they skip.
-jobs: cpu-stack
-	$(call pytest,tests/clusters/test_slurm_jobs.py)
+	$(call pytest,$(EVALUATION) $(WAITING) tests/shell --numprocesses 4 --dist loadfile --no-loadscope-reorder)
 
 # Several hosts, in network namespaces of this machine: needs root, and skips by name where they are not allowed. Not part of
 # `make test`, but for the jobs.

@@ -49,7 +49,6 @@ def fell(
     output: Path,
     *victims: str,
     after: str = ".",
-    by: signal.Signals = signal.SIGKILL,
 ) -> tuple[list[int], str]:
     """Kill one process of each title while the policy trains, once the file `after` is there, and see how the run ends.
 
@@ -58,7 +57,7 @@ def fell(
     """
     pids = wait_for(run_dir, process, output, TRAINING, *victims, after=after)[1:]
     for pid in pids:
-        os.kill(pid, by)
+        os.kill(pid, signal.SIGKILL)
     begin = time.monotonic()
     code = process.wait(timeout=300)
     seconds = time.monotonic() - begin

@@ -1,7 +1,6 @@
 """Real runs whose processes are killed in the middle of training: each ends, says why and how soon; one is resumed."""
 
 import json
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -27,8 +26,8 @@ def dense_checkpoint(tmp_path_factory):
     return make_dense_checkpoint(tmp_path_factory.mktemp("tiny-dense"))
 
 
-def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    """vLLM's EngineCore is no actor, and idles while the policy trains. Killed, then stopped; then the launcher is."""
+def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_path):
+    """vLLM's EngineCore is no actor, and idles while the policy trains. It is killed, and then the launcher is."""
     run_dir, output = tmp_path / "run", tmp_path / "out"
     launcher = launch(run_dir, output)
     try:
@@ -41,17 +40,6 @@ def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_
     logs = last.split("read the end of ")[1].split(",")[0]
     assert list(Path("/").glob(logs.lstrip("/"))), "the log that the message names must be there"
     assert not (run_dir / "adapter").exists()
-
-    monkeypatch.setenv("STALL_LIMIT", "4")
-    launcher = launch(run_dir, output, "--load_checkpoint")
-    monkeypatch.undo()
-    try:
-        pids, _ = fell(run_dir, launcher, output, "VLLM::EngineCore", by=signal.SIGSTOP)
-    finally:
-        end(launcher)
-    said = output.read_text()
-    assert said.index(f"repair: kill -CONT {pids[0]}; ") < said.index("error: the run was ended")
-    assert stop_of(run_dir)["rule"] == "stopped_process" and f"pid {pids[0]} on " in stop_of(run_dir)["reason"]
 
     launcher = launch(run_dir, output, "--load_checkpoint")
     wait_for(run_dir, launcher, output, "VLLM::EngineCore")
@@ -74,7 +62,7 @@ def test_a_killed_process_ends_the_launch_which_goes_on_from_its_checkpoint(tmp_
         assert output.read_text().startswith(said)
     steps = [record["global_step"] for record in read_jsonl(run_dir / TRAINING_FILE)]
     assert 1 <= len(trained) < 4 and steps == [1, 2, 3, 4]
-    manifest, former = (json.loads((run_dir / name).read_text()) for name in ("run.json", "run_3.json"))
+    manifest, former = (json.loads((run_dir / name).read_text()) for name in ("run.json", "run_2.json"))
     assert manifest["resumes"] == former["started"] and manifest["inputs"] == former["inputs"]
     result = json.loads((run_dir / "result.json").read_text())
     assert (result["steps"], result["after"]["n"], result["loop"]["problems"]) == (4, 256, 256)

@@ -1,7 +1,6 @@
 """A short training with the search agent and a real retriever: what was sampled, token by token, is what is trained."""
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import direct
 import pytest
 import torch
 from float32_truth import chosen, farthest, logits
+from metric_table import metric_sources
 from passages_server import retriever
 from safetensors.torch import load_file
 from tiny_search import tiny_search
@@ -19,7 +19,6 @@ from rft.record.samples import TRAINING, read_samples, sample_file
 from rft.tiny.checkpoint import load_dequantized
 
 pytestmark = pytest.mark.stack
-ROOT = Path(__file__).resolve().parents[2]
 PROMPTS, SAMPLES = 8, 4  # of the one step that is trained
 LIMITS = {"RFT_AGENT_MAX_TURNS": "3", "RFT_AGENT_TURN_TOKENS": "24", "RFT_AGENT_OBSERVATION_TOKENS": "256"}
 # Writes down what the engine sampled, apart from what the agent made of it.
@@ -169,8 +168,7 @@ def test_metrics_know_the_turns(runs):
         wanted = sum(talk["extra_logs"][name] for talk in talks) / len(talks)
         assert record[name] == pytest.approx(wanted, rel=1e-4), name
     assert record["response_length"] == pytest.approx(record["action_tokens"], rel=1e-4)
-    rows = [line.split(" | ") for line in (ROOT / "docs" / "metrics.md").read_text().splitlines() if line[:3] == "| `"]
-    assert record.keys() <= {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    assert record.keys() <= metric_sources().keys()
 
 
 def test_sample_files_show_the_turns(runs):
