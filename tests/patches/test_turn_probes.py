@@ -61,7 +61,8 @@ def test_the_overlong_penalty_is_for_sampled_tokens():
 def test_samples_that_do_not_say_that_they_were_cut_end_a_run_that_masks_them():
     silent = response()
     del silent["truncated"]
-    assert not generator()._process_response_into_experience(silent).info["truncated"].item()
+    info = generator()._process_response_into_experience(silent).info
+    assert "truncated" in info and not info["truncated"].item()
     with pytest.raises(ValueError, match="does not say whether it was cut") as failure:
         generator(mask_truncated=True)._process_response_into_experience(silent)
     assert "wanted: truncated, True or False" in str(failure.value)
