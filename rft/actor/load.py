@@ -6,10 +6,9 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from transformers import AutoConfig, GptOssForCausalLM
-from transformers.integrations.accelerate import init_empty_weights
-from transformers.modeling_utils import no_init_weights
 
 from rft.actor.experts import ResidentExperts
+from rft.actor.meta import without_weights
 from rft.actor.model import ResidentGptOss, make_resident
 from rft.actor.sharded import ShardedExperts, gathering
 from rft.options.actor import is_packed, read_config
@@ -44,7 +43,7 @@ def load_resident(
         )
     config = AutoConfig.from_pretrained(folder)
     del config.quantization_config
-    with no_init_weights(), init_empty_weights():
+    with without_weights():
         model = GptOssForCausalLM(config)
     together = gathering(shard) if shard > 1 else None
     for layer in model.model.layers:

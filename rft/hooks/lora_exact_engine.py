@@ -9,8 +9,9 @@ Tensor parallelism needs no collective of its own: a column-parallel layer holds
 its columns of A, and the partial `x A'ᵀ` goes through B into the sum over ranks that is made anyway.
 """
 
+import os
+
 import torch
-from vllm.model_executor.layers.batch_invariant import vllm_is_batch_invariant
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.utils import dispatch_unquantized_gemm
 from vllm.platforms import current_platform
@@ -91,8 +92,9 @@ def _widen(layer: LinearBase, rank: int, parts: int) -> None:
 
 
 def _method() -> ExactLinearMethod:
-    # vLLM's batch-invariant mode replaces the products of torch by its own, which know no float32 result.
-    if not current_platform.is_cuda() or vllm_is_batch_invariant():
+    # vLLM's batch-invariant mode replaces the products of torch by its own, which know no float32 result. Asked of the
+    # environment, as vLLM does: its function for it is gone from 0.19 on.
+    if not current_platform.is_cuda() or os.environ.get("VLLM_BATCH_INVARIANT", "0") != "0":
         return ExactLinearMethod()
     from rft.hooks import wide_linear  # noqa: F401  registers the op; a CPU platform may have no Triton
 

@@ -69,12 +69,12 @@ def empty(
     Buffers are computed by the model's own constructor. Takes `from_pretrained`'s arguments.
     """
     from transformers import AutoConfig
-    from transformers.integrations.accelerate import init_empty_weights
-    from transformers.modeling_utils import no_init_weights
+
+    from rft.actor.meta import without_weights
 
     config = AutoConfig.from_pretrained(pretrain, trust_remote_code=trust_remote_code)
     del config.quantization_config  # as it is gone from a model that was dequantised
-    with no_init_weights(), init_empty_weights():
+    with without_weights():
         model = model_class.from_config(
             config,
             trust_remote_code=trust_remote_code,

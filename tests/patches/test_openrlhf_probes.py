@@ -10,6 +10,7 @@ import types
 import pytest
 import torch
 from deepspeed.accelerator import get_accelerator
+from layouts import samples_generator
 from ranks import run_module
 from safetensors.torch import load_file
 
@@ -254,11 +255,10 @@ def response(extra_logs: dict) -> dict:
 
 
 def test_extra_logs_keep_numbers_only():
-    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
 
     logs = {"good": torch.tensor([0.5]), "flag": True, "text": "boxed", "nothing": None, "bad": float("nan")}
     maker = types.SimpleNamespace(args=None)
-    experience = SamplesGenerator._process_response_into_experience(maker, response(logs))
+    experience = samples_generator()._process_response_into_experience(maker, response(logs))
     assert experience.info["good"].tolist() == [0.5]
     assert experience.info["flag"].tolist() == [1.0]
     assert "text" not in experience.info
@@ -268,14 +268,13 @@ def test_extra_logs_keep_numbers_only():
 
 
 def test_evaluation_draws_its_own_number_of_samples(monkeypatch):
-    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
 
     asked = []
     engine = types.SimpleNamespace(
         get_num_unfinished_requests=types.SimpleNamespace(remote=lambda: 0),
         generate_responses=types.SimpleNamespace(remote=lambda **call: asked.append(call["num_samples"])),
     )
-    generator = object.__new__(SamplesGenerator)
+    generator = object.__new__(samples_generator())
     generator.args = types.SimpleNamespace(
         enable_vllm_is_correction=False, n_samples_per_prompt=8, rollout_seeds="request", seed=0, reward_timeout=60
     )

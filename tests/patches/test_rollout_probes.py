@@ -5,6 +5,7 @@ import types
 
 import pytest
 import torch
+from layouts import samples_generator
 
 
 class Engine:
@@ -17,9 +18,8 @@ class Engine:
 
 
 def test_each_prompt_takes_its_own_seeds_along(monkeypatch):
-    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
 
-    engine, generator = Engine(), object.__new__(SamplesGenerator)
+    engine, generator = Engine(), object.__new__(samples_generator())
     generator.args = types.SimpleNamespace(
         enable_vllm_is_correction=False, n_samples_per_prompt=8, rollout_seeds="request", seed=7, reward_timeout=60
     )
@@ -47,7 +47,7 @@ def prompts_in_order(tmp_path, monkeypatch):
             prompt_data=str(tmp_path / "prompts.jsonl"), prompt_data_probs=None, prompt_split="train", seed=seed,
             max_samples=40, input_key="input", label_key="label", input_template=None, apply_chat_template=False,
             eval_dataset=None, n_samples_per_prompt=1, train_batch_size=1, num_episodes=1, max_epochs=1,
-            param_dtype="bf16", prompt_order=prompt_order,
+            param_dtype="bf16", prompt_order=prompt_order, dataloader_num_workers=0,
         )  # fmt: skip
         torch.seed()  # whatever happened before must not matter
         loader, *_ = prepare_datasets(DeepspeedStrategy(seed=seed, args=args), tokenizer=None)
@@ -80,7 +80,6 @@ class Reply:
 def generator(tmp_path, monkeypatch):
     """A function from labels, one a prompt, to a generator of rollouts of four prompts under dynamic filtering."""
     from openrlhf.trainer.ppo_trainer import prepare_datasets
-    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
     from openrlhf.utils.deepspeed import DeepspeedStrategy
 
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
@@ -96,7 +95,8 @@ def generator(tmp_path, monkeypatch):
             max_samples=99, input_key="input", label_key="label", input_template=None, apply_chat_template=False,
             eval_dataset=None, n_samples_per_prompt=2, train_batch_size=8, num_episodes=1, max_epochs=1,
             param_dtype="bf16", prompt_order="file", rollout_batch_size=4, dynamic_filtering=True,
-            dynamic_filtering_reward_range=(0, 1), vllm_enable_sleep=False, rollout_seeds="request", reward_timeout=9,
+            dataloader_num_workers=0, dynamic_filtering_reward_range=(0, 1), vllm_enable_sleep=False,
+            rollout_seeds="request", reward_timeout=9,
         )  # fmt: skip
         strategy = DeepspeedStrategy(seed=0, args=args)
         loader, *_ = prepare_datasets(strategy, None)
@@ -104,7 +104,7 @@ def generator(tmp_path, monkeypatch):
             get_num_unfinished_requests=types.SimpleNamespace(remote=lambda: 0),
             generate_responses=types.SimpleNamespace(remote=lambda **call: Reply(call["prompt"], call["label"])),
         )
-        return SamplesGenerator(strategy, loader, None, None, [engine])
+        return samples_generator()(strategy, loader, None, None, [engine])
 
     return make
 

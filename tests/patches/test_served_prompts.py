@@ -32,4 +32,4 @@ def test_chat_endpoint_asks_as_the_template_does(encoding, monkeypatch):
     assert "analysis, commentary, final" in wanted and DAY in wanted
     assert served("2 + 2?") == wanted
     monkeypatch.delenv("CHAT_DATE")
-    assert "Valid channels: analysis, final." in served("2 + 2?")
+    assert served("2 + 2?") != wanted and DAY not in served("2 + 2?")

@@ -142,7 +142,7 @@ def steps(actor, made, trained, size: int) -> tuple[list, list[float]]:
     strategy = types.SimpleNamespace(
         args=args, accumulated_gradient=each, world_size=1, ring_attn_group=None, is_rank_0=lambda: False,
         all_reduce=lambda value, op="mean": value, optimizer_step=optimizer_step,
-        backward=lambda loss, model, optimizer: (loss / each).backward(),
+        backward=lambda loss, model, optimizer: (loss / each).backward(), get_grad_norm=lambda model: 0.0,
     )  # fmt: skip
     scheduler = types.SimpleNamespace(get_last_lr=lambda: [0.0])
     loader = DataLoader(made, batch_size=size, collate_fn=made.collate_fn, drop_last=True)

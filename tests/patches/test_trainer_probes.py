@@ -120,13 +120,15 @@ def trainer(tmp_path, monkeypatch):
         eval_n_samples_per_prompt=1, eval_steps=2, skip_base_eval=False, dynamic_filtering=False, load_checkpoint=False,
         ckpt_path=str(tmp_path / "checkpoints"), save_path=str(tmp_path / "saved"), stop_rules="off", lora_rank=2,
         actor_learning_rate=1e-3, freezing_actor_steps=-1, logging_steps=1, save_steps=99, vllm_enable_sleep=False,
-        init_adapter=None,
+        init_adapter=None, dataloader_num_workers=0,
     )  # fmt: skip
     made = object.__new__(PPOTrainer.__ray_metadata__.modified_class)
     made.args, made.tokenizer, made.calls = args, None, []
     made.strategy = DeepspeedStrategy(seed=0, args=args)
     made.prompts_dataloader, made.eval_dataloader, _ = prepare_datasets(made.strategy, None)
     made.generate_kwargs = {"temperature": 1.0}
+    # upstream's own best, from 0.9.10
+    made.best_eval_metric_key, made.best_eval_metric_value, made._latest_eval_metric_value = "", float("-inf"), None
     made.wandb_logger = made.tensorboard_logger = made.critic_model_group = None
     made.right = iter([])
 
@@ -349,7 +351,7 @@ def test_a_run_that_is_asked_to_stop_saves_after_its_step(trainer, tmp_path, kep
     trainer.args.disable_ds_ckpt, trainer.args.async_train = not kept, False
     saved = []
 
-    def save(method_name, tag, client_states):
+    def save(method_name, tag, client_states, **_):
         saved.append((method_name, tag, client_states["global_step"]))
         return []
 

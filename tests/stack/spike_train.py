@@ -198,8 +198,9 @@ def main(checkpoint: str, out: str, zero_stage: str, kind: str) -> None:
     def observed_step(experience, kl_ctl, step):
         prefix = f"{len(reports)}.{trainer.actor.model.global_steps}."
         adapters.update({prefix + name: tensor for name, tensor in adapter_now(trainer).items()})
-        reports.append(stock_step(experience, kl_ctl, step))
-        return reports[-1]
+        report = stock_step(experience, kl_ctl, step)
+        reports.append(report.get("metrics", report))  # from 0.9.10 on, with their weights beside them
+        return report
 
     trainer.training_step = observed_step
     for rollout in range(ROLLOUTS):
@@ -212,7 +213,7 @@ def main(checkpoint: str, out: str, zero_stage: str, kind: str) -> None:
     if torch.distributed.get_rank() == 0:
         Path(out).mkdir(parents=True, exist_ok=True)
         save_file(adapters, Path(out, "adapters.safetensors"))
-        Path(out, "status.json").write_text(json.dumps(reports + metrics))
+        Path(out, "status.json").write_text(json.dumps(reports + metrics, default=torch.Tensor.tolist))
     torch.distributed.barrier()
 
 

@@ -129,12 +129,13 @@ def test_engine_and_trainer_turn_by_the_same_angles(trainer, engine, long_checkp
     """Cosine and sine at 4,096 positions: float32 phases, rounded to bf16 once, against float64."""
     config = tiny_config()
     scaling, dimensions = config.rope_scaling, 64
+    theta = getattr(config, "rope_theta", None) or scaling["rope_theta"]  # transformers 5 keeps it with the scaling
     # Peng et al., "YaRN", 2023, sections 3.2 and 3.4, without truncation of the ramp, as gpt-oss's config asks.
     exponents = torch.arange(0, dimensions, 2, dtype=torch.float64) / dimensions
-    plain = config.rope_theta**-exponents
+    plain = theta**-exponents
     low, high = (
         dimensions * math.log(scaling["original_max_position_embeddings"] / (turns * 2 * math.pi)) / 2
-        / math.log(config.rope_theta) for turns in (scaling["beta_fast"], scaling["beta_slow"])
+        / math.log(theta) for turns in (scaling["beta_fast"], scaling["beta_slow"])
     )  # fmt: skip
     ramp = ((torch.arange(dimensions // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
     phases = torch.arange(TOKENS, dtype=torch.float64)[:, None] * (

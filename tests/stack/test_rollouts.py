@@ -5,6 +5,7 @@ import types
 
 import pytest
 import torch
+from layouts import samples_generator
 
 pytestmark = pytest.mark.stack
 PROMPTS = [f"<|start|>user<|message|>{n} + {2 * n} =<|end|><|start|>assistant" for n in range(12)]
@@ -48,14 +49,13 @@ def engines(cluster, checkpoint, tmp_path_factory):
 
 
 def generate(engines: list, checkpoint, step: int = 3, max_new_tokens: int = 20, prompts=PROMPTS, **changes) -> list:
-    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
     from transformers import AutoTokenizer
 
     strategy = types.SimpleNamespace(
         args=types.SimpleNamespace(**(ARGS | {"rollout_batch_size": len(prompts)} | changes))
     )
     loader = [("tiny", [prompt], ["1"]) for prompt in prompts]
-    generator = SamplesGenerator(strategy, loader, None, AutoTokenizer.from_pretrained(checkpoint), engines)
+    generator = samples_generator()(strategy, loader, None, AutoTokenizer.from_pretrained(checkpoint), engines)
     experiences, *_ = generator.generate_samples(global_step=step, prompt_max_len=128, max_new_tokens=max_new_tokens)
     return experiences
 
@@ -165,7 +165,6 @@ def test_engine_that_does_not_serve_what_it_received_is_found_out(engines, check
 
 def test_groups_that_passed_the_filter_are_rolled_out_when_the_data_ends(engines, checkpoint):
     """The reward is the length: short prompts are rejected, and there is no other prompt for the last of them."""
-    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
     from openrlhf.utils.deepspeed import DeepspeedStrategy
     from transformers import AutoTokenizer
 
@@ -180,7 +179,7 @@ def test_groups_that_passed_the_filter_are_rolled_out_when_the_data_ends(engines
         sampler=torch.utils.data.SequentialSampler(rows),
     )  # fmt: skip
     strategy, tokenizer = types.SimpleNamespace(args=args), AutoTokenizer.from_pretrained(checkpoint)
-    generator = SamplesGenerator(strategy, loader, None, tokenizer, engines[:1])
+    generator = samples_generator()(strategy, loader, None, tokenizer, engines[:1])
     lengths = {"prompt_max_len": 128, "max_new_tokens": 8}
     experiences, rate, consumed, exhausted = generator.generate_samples(global_step=0, **lengths)
     kept = [experience.prompts[0] for experience in experiences]

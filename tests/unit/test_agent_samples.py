@@ -7,6 +7,7 @@ import types
 from pathlib import Path
 
 import pytest
+from layouts import samples_generator
 
 from rft.agents.conversation import Conversation, Turn
 from rft.agents.executor import logs
@@ -31,9 +32,8 @@ def talk(*turns: Turn, answer: str | None) -> Conversation:
 
 def experience(conversation: Conversation, correct: float):
     """The sample that OpenRLHF makes of what the executor returns."""
-    from openrlhf.trainer.ppo_utils.experience_maker import SamplesGenerator
 
-    made = object.__new__(SamplesGenerator)
+    made = object.__new__(samples_generator())
     made.args = types.SimpleNamespace(mask_truncated=True, agent_func_path="agents/agent_func_search.py")
     response = {
         "prompt": "p", "label": LABEL, "reward": correct, "scores": correct, "rollout_log_probs": None,

@@ -119,8 +119,9 @@ def check_lengths(args: Namespace, config: dict, longest: int | None) -> list[Li
     if limit and total > limit:
         measured = f"{args.prompt_max_len} + {args.generate_max_len} tokens, but the model has {limit} positions"
         faults.append(Line("lengths", NO_GO, measured, f"--generate_max_len {max(1, limit - args.prompt_max_len)}"))
-    if args.max_len and args.max_len < total:
-        measured = f"--max_len {args.max_len} is the engine's window, below {total} tokens of prompt and response"
+    window = getattr(args, "max_len", None)  # no option of the series for 0.9.10
+    if window and window < total:
+        measured = f"--max_len {window} is the engine's window, below {total} tokens of prompt and response"
         faults.append(Line("lengths", NO_GO, measured, "leave --max_len out"))
     if longest and longest > args.prompt_max_len:
         measured = (
