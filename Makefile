@@ -1,4 +1,4 @@
-# make setup: this machine's stack, RFT_STACK=gpu or cpu the other, RFT_STACK=cpu-0.9.4 one with a newer OpenRLHF.
+# make setup: this machine's stack, RFT_STACK=gpu or cpu the other, RFT_STACK=cpu-0.9.4 or cpu-0.9.10 a newer OpenRLHF.
 # make quick: what to run before a commit, in minutes. make test: everything, cheap gates first. make unit, make lint: those
 # alone. make clusters: several hosts. They set up the CPU stack, in which all tests run. make test-next: check, unit and stack
 # with the newer OpenRLHF. tests/README.md says what is where.
@@ -22,9 +22,10 @@ quick: cpu-stack lint check unit overlay short
 
 test: cpu-stack lint check unit overlay code commands stack
 
-# To which the series has been carried by rebase (docs/overlay.md).
+# A stack to which the series has been carried by rebase (docs/overlay.md); the other one: make test-next NEXT=cpu-0.9.10.
+NEXT := cpu-0.9.4
 test-next:
-	@$(MAKE) --no-print-directory STACK=cpu-0.9.4 check unit stack
+	@$(MAKE) --no-print-directory STACK=$(NEXT) check unit stack
 
 setup:
 	$(call stage,bash -c '. launch/common.sh; setup_env' setup)

@@ -10,4 +10,4 @@ def metric_sources() -> dict[str, str]:
     """Each documented metric's source, the third cell of its row; AssertionError where a cell is missing or empty."""
     rows = [line.split(" | ") for line in TABLE.read_text().splitlines() if line[:3] == "| `"]
     assert all(len(row) == 4 and all(cell.strip(" |") for cell in row) for row in rows)
-    return {name: row[2] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    return {name: row[2] for row in rows for name in re.findall(r"`([\w/]+)`", row[0])}

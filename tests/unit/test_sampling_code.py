@@ -16,6 +16,7 @@ WORKER = "openrlhf/trainer/ray/vllm_worker_wrap.py"  # runs inside the engine: i
 CANNOT_CHANGE_A_SAMPLE = {
     "rft": "the version of this project",
     "rft.actor": "a docstring",
+    "rft.actor.meta": "the trainer's model without weights; an engine makes its own",
     "rft.evals": "the environment that launchers set too; the user's own values stay",
     "rft.hooks": "a docstring",
     "rft.serving": "a docstring",
