@@ -24,21 +24,31 @@ ASSERTED = ("assert ", "AssertionError", "Failed: ")  # how pytest begins what i
 UPSTREAM_DIES = {
     "optional-flash-attn.patch": "ModuleNotFoundError: No module named 'flash_attn'",
     # transformers, of a checkpoint that is quantised and a configuration of None
-    "mxfp4-actor-load.patch": "AttributeError: 'NoneType' object has no attribute 'to_dict'",
+    "mxfp4-actor-load.patch": (
+        "AttributeError: 'NoneType' object has no attribute 'to_dict'",
+        "AttributeError: 'NoneType' object has no attribute 'get'",  # transformers 5
+    ),
     "numeric-extra-logs.patch": "ValueError: too many dimensions 'str'",
     "zero-learning-rate.patch": "ZeroDivisionError: float division by zero",
-    "full-sync-without-nccl.patch": "ValueError: Expected a cuda device, but got: cpu",
+    "full-sync-without-nccl.patch": (
+        "ValueError: Expected a cuda device, but got: cpu",
+        "RuntimeError: NCCL error: unhandled cuda error",  # vLLM 0.19.1
+    ),
+    "mxfp4-without-kernel.patch": (
+        "AssertionError: get_mxfp4_backend(with_lora_support=False) found",
+        "AttributeError: 'NoneType' object has no attribute 'is_monolithic'",  # vLLM 0.19.1
+    ),
     "cpu-seeded-requests.patch": "RuntimeError: CPU Generator does not use offset",
 }
 if OPENRLHF == "openrlhf-0.9.10":  # a rank dies of torch's "a view and is being modified inplace"
     UPSTREAM_DIES["step-without-graph.patch"] = "RuntimeError: actor_checks.py: exit status 1"
 # Left out together, for one start of an engine or of two ranks: none of them has to do with what another's probe looks
-# at. (Without cpu-live-weights the probe of cpu-rows-alone would fail as well: these two are apart.)
+# at. (Without cpu-live-weights the probe of cpu-rows-alone would fail as well, and that of engine-options would die of
+# vLLM 0.19.1's packed weights: these are apart.)
 TOGETHER = (
     {
         f"{VLLM}/cpu-live-weights.patch",
         f"{VLLM}/cpu-seeded-requests.patch",
-        f"{VLLM}/engine-options.patch",
         f"{VLLM}/gpt-oss-unknown-weights.patch",
         f"{VLLM}/ranks-on-the-loopback.patch",
     },

@@ -137,7 +137,9 @@ def trainer(tmp_path, monkeypatch):
         rewards = next(made.right)
         prompts = [prompt for prompt in "aba" for _ in range(len(rewards) // 3)]
         return [
-            types.SimpleNamespace(rewards=torch.tensor([reward]), info={}, prompts=[prompt])
+            types.SimpleNamespace(
+                rewards=torch.tensor([reward]), info={}, prompts=[prompt], response_length=None, truncated=None
+            )
             for reward, prompt in zip(rewards, prompts, strict=True)
         ]
 
