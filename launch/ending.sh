@@ -23,7 +23,7 @@ start_guard() {
 }
 
 on_exit() {
-    local status=$?
+    local status=$? last=${!:-}
     trap - EXIT ERR
     # A second signal must not leave processes behind, nor a message to a tee that the first one has ended.
     trap '' INT TERM HUP PIPE USR1 USR2
@@ -34,6 +34,7 @@ on_exit() {
         [[ -z $TEE_PID ]] || kill -KILL "$TEE_PID" 2>/dev/null # what processes say that are being ended is no error
         printf '\ninterrupted by %s: ending what this launch has started\n' "$INTERRUPTED"
     fi
+    own_last "$last"
     stop_started
     stop_ray $((status == SAVED_AND_STOPPED ? 0 : status))
     stop_code_server
@@ -47,6 +48,12 @@ on_exit() {
     fi
     stop_guard
     exit "$status"
+}
+
+# own_last PID: what was started last is ours too, where a signal has come before its number was kept.
+own_last() {
+    [[ " ${STARTED_PIDS[*]} $GUARD_PID $TEE_PID $RAY_PID $CODE_SERVER_PID $RETRIEVER_PID " != *" $1 "* ]] || return 0
+    if descendants $$ | grep -x "$1" >/dev/null; then STARTED_PIDS+=("$1"); fi
 }
 
 # stop_started: end the commands that still run, with their children; nothing else.

@@ -139,3 +139,27 @@ def test_a_signal_to_the_terminal_s_processes_is_an_interruption(start, tmp_path
     assert "hit" not in (tmp_path / "run/train.log").read_text()
     stopped = json.loads((tmp_path / "run/run.json").read_text())["stopped"]
     assert (stopped["rule"], stopped["reason"], stopped["exit_status"]) == ("interrupted", named, status)
+
+
+def test_a_command_is_ended_whose_number_a_signal_has_kept_from_being_noted(start, tmp_path):
+    """The signal comes between a command's start and the line behind it; nothing marks the command as the run's."""
+    pid = tmp_path / "run/pid"
+    launcher = start(
+        """begin_run
+        in_between() {
+            [[ $BASH_COMMAND == 'pid=$!' ]] || return 0
+            trap - DEBUG
+            until [[ -s $RUN_DIR/pid ]]; do sleep 0.02; done
+            kill -TERM $$
+        }
+        set -T
+        trap in_between DEBUG
+        run env -i bash -c 'echo $$ >"$0"; exec sleep 300' "$RUN_DIR/pid"
+        """,
+        tmp_path / "run",
+    )
+    status = launcher.wait(timeout=300)
+    left = Path(f"/proc/{pid.read_text().strip()}").exists()
+    if left:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert (status, left) == (143, False)
