@@ -2,6 +2,7 @@
 
     .venv/bin/python -m benchmarks.rehearsal --shape 20b --work DIR -- launch/train_grpo_20b.sh [OPENRLHF OPTION …]
     .venv/bin/python -m benchmarks.rehearsal --shape 20b --work DIR -- launch/train_grpo_20b_search.sh [OPTION …]
+    .venv/bin/python -m benchmarks.rehearsal --shape 20b --work DIR -- launch/sft_20b.sh [OPTION …]
 
 Needs no download and no network: what a cluster lacks, or a preset asks too much of, shows before the checkpoint is
 there. Vocabulary and template are gpt-oss's own, so preflight compares real token ids; the reward is chance. RUN_DIR
@@ -9,7 +10,8 @@ and the launcher's other variables are handed on; EVAL_REFERENCE is none, since 
 what the probe of an evaluation allows (docs/benchmarks.md, parity).
 
 A search agent's launcher gets the sums as questions, and a corpus of their results, found by words: random weights
-search by chance only, but take all turns, and its own reward.
+search by chance only, but take all turns, and its own reward. A supervised training's launcher gets sums that are
+worked out at lengths from a few tokens to 2,000; no weights give a box, before or behind a few steps.
 
 On a CPU: `--shape tiny`, RAY_ADDRESS of a cluster with logical GPUs, and the preset's GPU options overridden.
 """
@@ -41,6 +43,8 @@ QUESTIONS = {
     "search_probe.jsonl": 32,
     **dict.fromkeys((f"{name}.jsonl" for name in ("nq", "hotpotqa", "musique", "bamboogle")), 16),
 }
+SUPERVISED = {"sft_train.jsonl": 320, "sft_dev.jsonl": 32}
+LINES = 128  # of the longest thinking, about 15 tokens each
 REWARD = ROOT / "benchmarks" / "reward_length_parity.py"
 
 
@@ -66,6 +70,19 @@ def write_problems(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, sums in sums_of(PROBLEMS).items():
         write_rows(folder / name, (problem_row(each.question, each.value, each.id, "rehearsal") for each in sums))
+
+
+def write_turns(folder: Path) -> None:
+    """Rows of a supervised training: sums with the turn to learn, at even shares of lengths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, sums in sums_of(SUPERVISED).items():
+        write_rows(folder / name, (_worked(each, 1 + number * 37 % LINES) for number, each in enumerate(sums)))
+
+
+def _worked(each: Sum, lines: int) -> dict:
+    thinking = "\n".join(f"{number}: {each.terms} is {each.value}." for number in range(lines))
+    turn = {"role": "assistant", "thinking": thinking, "content": f"\\boxed{{{each.value}}}"}
+    return problem_row(each.question, each.value, each.id, "rehearsal") | {"output": [turn]}
 
 
 def write_questions(folder: Path) -> Path:
@@ -97,6 +114,9 @@ def main() -> None:
     else:
         write_problems(data)
         task, judge = {}, ["--remote_rm_url", str(REWARD)]
+    if args.launcher.stem.startswith("sft_"):
+        write_turns(data)
+        judge = []
     # As the launcher would find it: what `benchmarks` has added for itself is not the launcher's.
     inherited = {name: value for name, value in os.environ.items() if name not in ADDED}
     environment = {"EVAL_REFERENCE": "none"} | task | inherited | {"MODEL": str(model), "DATA_ROOT": str(data)}

@@ -4,8 +4,8 @@
 SFT_RANKS=${SFT_RANKS:-1} # processes, each with a GPU of its own
 SFT_ARGS=()               # of openrlhf.cli.train_sft, behind MODEL_ARGS
 FORMAT_DATA=""            # problems of the format check, which are not trained on
-FORMAT_PROBLEMS=73        # where each answer has its box, as many say so
-FORMAT_TOKENS=8192        # of an answer
+FORMAT_PROBLEMS="${FORMAT_PROBLEMS:-73}" # where each answer has its box, as many say so
+FORMAT_TOKENS="${FORMAT_TOKENS:-8192}"   # of an answer
 
 # supervised_experiment [OPENRLHF OPTION…]: a complete supervised run on a model and rows that exist.
 supervised_experiment() {

@@ -7,10 +7,11 @@ import pytest
 
 from benchmarks import ROOT
 from benchmarks.harmony_tokenizer import build_harmony_tokenizer
-from benchmarks.rehearsal import PROBLEMS, QUESTIONS, write_problems, write_questions
+from benchmarks.rehearsal import PROBLEMS, QUESTIONS, SUPERVISED, write_problems, write_questions, write_turns
 from benchmarks.reward_length_parity import reward_func
 from rft.data.check import check_file, shared_faults
 from rft.grading.short_answer import answers_of
+from rft.hooks.sft_rows import learnable
 from rft.runs.preflight import harmony
 from rft.runs.preflight.lines import GO
 
@@ -84,3 +85,13 @@ def test_every_file_that_a_large_launcher_reads_is_made():
 def test_reward_counts_the_characters_of_the_response():
     found = reward_func(["ab12", "ab123"], ["ab", "ab"], ["0", "0"])
     assert found["rewards"].tolist() == [1.0, 0.0] and found["extra_logs"]["characters"].tolist() == [2.0, 3.0]
+
+
+def test_turns_can_be_learned_whole_and_are_of_many_lengths(tokenizer, tmp_path):
+    write_turns(tmp_path)
+    for name, count in SUPERVISED.items():
+        rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        found = learnable(rows, tokenizer, max_len=4096)
+        lengths = [len(each.ids) for each in found.conversations]
+        assert found.too_long == 0 and len(lengths) == count
+        assert min(lengths) < 300 and max(lengths) > 1500
