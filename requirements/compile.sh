@@ -12,7 +12,7 @@ compile() {
         --output-file "requirements/$1.txt" "${@:4}"
 }
 
-for stack in cpu gpu cpu-0.9.4 cpu-0.9.10; do compile "$stack" "$stack" x86_64 "$@"; done
+for stack in cpu gpu cpu-0.9.4 {cpu,gpu}-0.9.10; do compile "$stack" "$stack" x86_64 "$@"; done
 # aarch64: the versions of gpu.txt, less openrlhf, whose wheel has a tag of x86-64 (requirements/openrlhf.txt).
 constraints=$(mktemp)
 trap 'rm -f -- "$constraints"' EXIT
