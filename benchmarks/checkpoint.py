@@ -89,6 +89,7 @@ def projection_shapes(config: dict) -> dict[str, tuple[int, int]]:
 def build_tokenizer(vocab_size: int, eos: int, pad: int) -> PreTrainedTokenizerFast:
     """Token id n is the word `tn`, and text is words with spaces between: a decoded response names its token ids."""
     words = {f"t{i}": i for i in range(vocab_size)}
+    words["<|end|>"] = vocab_size  # of which no model has a row: vLLM 0.19 looks for it in every gpt-oss's tokenizer
     core = Tokenizer(models.WordLevel(vocab=words, unk_token=f"t{pad}"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(

@@ -52,5 +52,6 @@ def build_harmony_tokenizer() -> PreTrainedTokenizerFast:
     special = [NAMED.get(i, f"<|reserved_{i}|>") for i in range(FIRST_SPECIAL, VOCABULARY)]
     with tempfile.TemporaryDirectory() as folder:
         merges = str(unpack_vocabulary(folder))
-        core = TikTokenConverter(merges, pattern=PIECES, additional_special_tokens=special).converted()
-    return harmony_chat(core)
+        converter = TikTokenConverter(merges, pattern=PIECES)
+        converter.additional_special_tokens = converter.extra_special_tokens = special  # transformers 4, 5
+        return harmony_chat(converter.converted())

@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rft.data.sets import HUB, HubSet, Input, split_files
@@ -56,7 +56,6 @@ def require_whole(path: Path) -> None:
 def resolve(hub_set: HubSet, sets: Sequence[HubSet]) -> dict:
     """`revision` (the commit that `main` is now) and `files` of a set, from the hub, else from its local cache."""
     from huggingface_hub import HfApi, constants
-    from requests import ConnectionError, Timeout
 
     with named(hub_set.repo, sets):
         try:
@@ -64,13 +63,25 @@ def resolve(hub_set: HubSet, sets: Sequence[HubSet]) -> dict:
                 raise ConnectionError("HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
             info = HfApi().dataset_info(hub_set.repo, revision="main", timeout=TIMEOUT_S)
             commit, names = info.sha, [sibling.rfilename for sibling in info.siblings]
-        except (ConnectionError, Timeout):
+        except unreachable():
             cached = cached_snapshot(hub_set.repo)
             if cached is None:
                 raise
             commit = cached.name
             names = [path.relative_to(cached).as_posix() for path in cached.rglob("*") if path.is_file()]
     return {"revision": commit, "files": split_files(hub_set, names)}
+
+
+def unreachable() -> tuple[type[Exception], ...]:
+    """What the hub's library raises where nobody answers: of requests, since its release 1.0 of httpx."""
+    from requests import ConnectionError as NoConnection
+    from requests import Timeout
+
+    with suppress(ImportError):
+        from httpx import TransportError
+
+        return ConnectionError, NoConnection, Timeout, TransportError
+    return ConnectionError, NoConnection, Timeout
 
 
 def cached_snapshot(repo: str) -> Path | None:
@@ -94,7 +105,7 @@ def named(repo: str, sets: Sequence[HubSet]) -> Iterator[None]:
 
     try:
         yield
-    except (RequestException, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+    except (RequestException, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, *unreachable()) as error:
         cause = error.__cause__ or error
         first = next(iter(re.findall(r"\[Errno -?\d+\] [\w ]+|timed out", str(cause)) or str(cause).splitlines()), "")
         unset = "unset HF_HUB_OFFLINE TRANSFORMERS_OFFLINE, " if constants.HF_HUB_OFFLINE else ""

@@ -41,21 +41,29 @@ def cast(model: torch.nn.Module, *target: object) -> torch.nn.Module:
 def frequencies(model: torch.nn.Module) -> list[tuple[torch.nn.Module, torch.Tensor]]:
     """Every module of `model` with a buffer `inv_freq`, and what that must hold: (rotary dimensions / 2,), float32.
 
-    Computed again where the module can (`rope_init_fn` of transformers); of others a copy, if it is still float32.
+    Computed again where transformers can; of others a copy, if it is still float32.
     """
     found = []
     for module in model.modules():
         buffer = module._buffers.get(NAME)
-        if buffer is not None and hasattr(module, "rope_init_fn"):
-            found.append((module, computed(module)))
+        compute = None if buffer is None else first_values(module)
+        if compute:
+            found.append((module, compute(module.config, torch.device("cpu"))[0]))
         elif buffer is not None and buffer.dtype == torch.float32:
             found.append((module, buffer.clone()))
     return found
 
 
-def computed(module: torch.nn.Module) -> torch.Tensor:
-    """The frequencies that a rotary embedding of transformers starts with, float32, on the CPU."""
-    return module.rope_init_fn(module.config, torch.device("cpu"))[0]
+def first_values(module: torch.nn.Module) -> Callable | None:
+    """What a rotary embedding of transformers starts with: `(config, device) -> (frequencies, factor)`, else None.
+
+    Release 4 keeps it in the module, 5 only its name.
+    """
+    if hasattr(module, "compute_default_rope_parameters"):
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+        return ROPE_INIT_FUNCTIONS.get(module.rope_type, module.compute_default_rope_parameters)
+    return getattr(module, "rope_init_fn", None)
 
 
 def restore(kept: list[tuple[torch.nn.Module, torch.Tensor]]) -> None:

@@ -52,6 +52,9 @@ def of_main(args: Namespace) -> Iterator[Fault]:
     if args.async_train and args.vllm_enable_sleep:
         found, repair = "--async_train --vllm_enable_sleep", "leave --vllm_enable_sleep out"
         yield "asynchronous training samples all the time", found, "engines that do not sleep", repair
+    if getattr(args, "partial_rollout", False) and not args.async_train:  # an option since 0.9.10
+        found, repair = "--partial_rollout without --async_train", "leave --partial_rollout out"
+        yield "only asynchronous training goes on with a begun rollout", found, "--async_train too", repair
     if args.eval_dataset and not args.remote_rm_url:
         found, repair = f"--eval_dataset {args.eval_dataset}", "--remote_rm_url rewards/reward_func_em.py"
         yield "an evaluation needs a reward function", found, "--remote_rm_url or --agent_func_path", repair

@@ -134,4 +134,5 @@ def load_dequantized(directory: Path, dtype: torch.dtype = torch.bfloat16) -> Gp
         attn_implementation="eager",
         torch_dtype=torch.bfloat16,
     )
+    model.config._experts_implementation = "eager"  # transformers 5 has another, which takes no float64
     return rotary.cast(model, dtype).eval()

@@ -5,7 +5,7 @@ from pathlib import Path
 from rft.record.names import CLOCKS, TRAINING_FILE
 from rft.record.readers import read_jsonl
 
-TIMED = ("tokens_per_second_", "tflops_", "model_flops_", "search_latency_")
+TIMED = ("tokens_per_second_", "tflops_", "model_flops_", "search_latency_", "timing/")
 
 
 def comparable(run_dir: Path) -> list[dict]:

@@ -67,7 +67,7 @@ def test_policy_reference_and_base_are_pefts(checkpoint, init_adapter, tmp_path)
 # One step of warm-up: the first is at a learning rate of 0, so its adapter is the init adapter still.
 OPTIONS = ("--full_determinism", "--lr_warmup_ratio", "0.3", "--init_kl_coef", "0.01", "--kl_estimator", "k3")
 OPTIONS += ("--use_kl_loss", "--save_steps", "1", "--eval_steps", "1", "--eval_temperature", "0")
-OPTIONS += ("--eval_n_samples_per_prompt", "1")
+OPTIONS += ("--eval_n_samples_per_prompt", "1", "--stop_rules", "off")
 
 
 def options(checkpoint, init_adapter) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def cluster(process):
 
 def client(address):
     return subprocess.run(
-        [ROOT / ".venv/bin/python", "-c", CLIENT],
+        [sys.executable, "-c", CLIENT],
         env={"PATH": os.environ["PATH"], "RAY_ADDRESS": address, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"},
         capture_output=True,
         text=True,
@@ -130,8 +131,7 @@ def test_another_node_of_a_cluster_has_a_code_server_which_ends_with_the_driver(
     try:
         address, ray_dir, _ = cluster(launcher)
         environment = os.environ | {"RAY_ADDRESS": address, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-        python = ROOT / ".venv/bin/python"
-        command = [python, "-c", SERVERS, f"http://127.0.0.1:{free_port()}", str(tmp_path / "logs")]
+        command = [sys.executable, "-c", SERVERS, f"http://127.0.0.1:{free_port()}", str(tmp_path / "logs")]
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
         assert done.stdout.splitlines()[0] == "0", done.stderr
         assert done.stdout.split()[1:] == [os.uname().nodename, "True"], done.stderr

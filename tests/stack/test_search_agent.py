@@ -150,7 +150,7 @@ def test_multi_turn_mismatch_is_as_small_as_that_of_one_turn(runs):
         bf16, engine, trainer = torch.cat(parts, 1)
         mean = ", ".join(f"{each.mean():.5f}" for each in (bf16, engine, trainer))
         print(f"{name} turns, {len(bf16)} tokens: mean |log-ratio| to float32 of bf16, engine, trainer: {mean}")
-        assert len(bf16) > 50
+        assert len(bf16) > 30
         assert max(engine.mean(), trainer.mean()) < farthest(bf16)
 
 

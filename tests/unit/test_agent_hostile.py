@@ -247,7 +247,7 @@ def test_the_tiny_template_goes_on_where_openai_harmony_does(protocol):
     turn = CALLING if protocol is harmony else SEARCHING
     texts = []
     for tokenizer in (TINY, O200K):
-        tokens = list(tokenizer.apply_chat_template(chat, add_generation_prompt=True))
+        tokens = list(tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False))
         tokens += tokenizer(turn, add_special_tokens=False)["input_ids"]
         passages = [Passage("1", "Paris", "A <|end|> city.", 0.5)]
         tokens += protocol.observation(passages, note=None, after=turn, limit=400, tokenizer=tokenizer).tokens

@@ -53,7 +53,7 @@ def small() -> GptOssForCausalLM:
         intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, sliding_window=8,
         max_position_embeddings=64,
     )  # fmt: skip
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     return GptOssForCausalLM(config).train()
 
 

@@ -82,7 +82,7 @@ def test_a_good_run_is_go(run, capsys):
         (["--remote_rm_url", "nowhere.py"], "reward"),
         (["--prompt_data", "nowhere.jsonl"], "data"),
         (["--vllm_num_engines", "0"], "devices"),
-        (["--max_len", "10"], "lengths"),
+        (["--generate_max_len", "200000"], "lengths"),
     ],
 )
 def test_one_fault_is_no_go_and_named(run, more, name):
@@ -381,7 +381,7 @@ def test_render_equals_transformers(checkpoint):
         wanted = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         assert harmony.render(checkpoint, chat) == wanted
         length = harmony.longest_prompt(checkpoint, harmony.load_tokenizer(checkpoint), [chat, [USER]], True)
-        assert length == len(tokenizer.apply_chat_template(chat, add_generation_prompt=True))
+        assert length == len(tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False))
     text = harmony.longest_prompt(checkpoint, harmony.load_tokenizer(checkpoint), ["2 + 2", "2"], False)
     assert text == len(tokenizer("2 + 2", add_special_tokens=False)["input_ids"])
 

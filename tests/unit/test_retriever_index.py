@@ -143,6 +143,7 @@ def test_an_index_of_something_else_is_refused_with_what_repairs_it(tmp_path, ar
     assert {each.name: each.read_bytes() for each in folder.glob("vectors_*.npy")} == before
     repair = done.stderr.partition("make it anew: ")[2].strip()
     assert repair.startswith(f"rm -r {shlex.quote(str(folder))} && .venv/bin/python -m rft.retriever")
+    repair = repair.replace(".venv/bin/python", sys.executable)  # of another stack's environment too
     again = subprocess.run(repair, shell=True, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
 

@@ -1,6 +1,7 @@
 """The learning rate: its schedule, its value, and what the engine's rounding leaves of its updates."""
 
 from argparse import Namespace
+from importlib.metadata import version
 
 from rft.runs import lr_schedule
 from rft.runs.preflight.lines import NO_GO, WARN, Line
@@ -13,10 +14,14 @@ SCHEDULERS = (
     "cosine_warmup_with_min_lr",
     "constant",
     "constant_with_warmup",
-    "inverse_sqrt",
 )
 SLOW_STEPS = 100  # optimizer steps of warm-up, above which a run has learned nothing by the time it is judged
 SMALL = 100e6  # parameters; the published rates are of models far above it
+
+
+def schedulers() -> tuple[str, ...]:
+    """Those of `--lr_scheduler` that can be built; transformers 5 has begun to pass `min_lr_rate` to another."""
+    return SCHEDULERS if int(version("transformers").partition(".")[0]) >= 5 else (*SCHEDULERS, "inverse_sqrt")
 
 
 def check_learning_rate(args: Namespace, config: dict, prompts: int | None) -> list[Line]:
@@ -26,7 +31,7 @@ def check_learning_rate(args: Namespace, config: dict, prompts: int | None) -> l
         config: of the model; empty where it is not known, which counts as a large one.
         prompts: of an episode; None where that is not known.
     """
-    if args.lr_scheduler not in SCHEDULERS:
+    if args.lr_scheduler not in schedulers():
         measured = f"--lr_scheduler {args.lr_scheduler} does not take the min_lr_rate that OpenRLHF passes"
         return [Line("learning rate", NO_GO, measured, "--lr_scheduler cosine_with_min_lr")]
     made = schedule(args, prompts or 0)
