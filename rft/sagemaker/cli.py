@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from rft.sagemaker import image, jobs, source
 from rft.sagemaker.aws import AwsError, client, message, told
-from rft.sagemaker.places import Place
+from rft.sagemaker.claims import claimed
+from rft.sagemaker.places import Place, parse
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -116,10 +117,11 @@ def resume_job(args: argparse.Namespace, _: list[str]) -> int:
     sagemaker, now = client("sagemaker"), datetime.now(UTC)
     name = jobs.job_name(args.job_name, args.job, now)
     request = jobs.again(jobs.describe(sagemaker, args.job), name)
-    with told():
+    folder = parse(request["Environment"][jobs.S3_VARIABLE])
+    with claimed(client("s3"), sagemaker, folder, args.job, name), told():
         sagemaker.create_training_job(**request)
     jobs.record(ROOT, name, f"resumes {args.job}", "", now)
-    return submitted(sagemaker, name, request["Environment"][jobs.S3_VARIABLE], args.wait)
+    return submitted(sagemaker, name, str(folder), args.wait)
 
 
 def submitted(sagemaker: "BaseClient", name: str, folder: str, waits: bool) -> int:
@@ -154,12 +156,8 @@ def list_job(_: argparse.Namespace, __: list[str]) -> int:
     rows = jobs.recorded(ROOT)[:SHOWN]
     sagemaker = client("sagemaker") if rows else None
     for name, launcher, description, submitted in rows:
-        try:
-            state = jobs.describe(sagemaker, name)["TrainingJobStatus"]
-        except AwsError as error:
-            if "ValidationException" not in str(error) and "not found" not in str(error):
-                raise
-            state = "not in this account and region"
+        found = jobs.known(sagemaker, name)
+        state = found["TrainingJobStatus"] if found else "not in this account and region"
         print(f"{name:<64} {state:<12} {submitted}  {launcher}  {description}")
     if not rows:
         print(f"no job in {jobs.LOG}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rft.record.files import append_lines
-from rft.sagemaker.aws import told
+from rft.sagemaker.aws import AwsError, told
 from rft.sagemaker.places import Place
 
 if TYPE_CHECKING:
@@ -121,6 +121,16 @@ def recorded(root: Path) -> list[list[str]]:
 def describe(sagemaker: "BaseClient", name: str) -> dict:
     with told():
         return sagemaker.describe_training_job(TrainingJobName=name)
+
+
+def known(sagemaker: "BaseClient", name: str) -> dict | None:
+    """The described job; None where this account and region have none of that name."""
+    try:
+        return describe(sagemaker, name)
+    except AwsError as error:
+        if "ValidationException" in str(error) or "not found" in str(error):
+            return None
+        raise
 
 
 def summary(found: dict) -> list[str]:

@@ -16,6 +16,7 @@ from moto import mock_aws
 from sagemaker_jobs import ROOT, toy
 
 from rft.sagemaker import cli, jobs
+from rft.sagemaker.claims import claimed
 from rft.sagemaker.source import COMMAND
 
 ROLE, BUCKET = "arn:aws:iam::123456789012:role/rft", "bucket"
@@ -292,7 +293,8 @@ def test_who_no_longer_waits_is_told_that_the_job_goes_on(world, capsys):
 def test_resume_goes_on_in_the_folder_of_a_job_that_was_stopped(world, monkeypatch, capsys):
     """moto keeps no environment of a job and stops none, so its answers are AWS's here."""
     sagemaker = boto3.client("sagemaker")
-    monkeypatch.setattr(cli, "client", lambda service: {"sagemaker": sagemaker}[service])
+    clients = {"sagemaker": sagemaker, "s3": boto3.client("s3")}
+    monkeypatch.setattr(cli, "client", clients.__getitem__)
     job = jobs.Wanted(
         "first", "image:tag", ROLE, cli.Place(BUCKET, "rft/first"), cli.Place(BUCKET, "rft/first/source/1")
     )
@@ -303,6 +305,9 @@ def test_resume_goes_on_in_the_folder_of_a_job_that_was_stopped(world, monkeypat
         answer = {"TrainingJobArn": stopped["TrainingJobArn"]}
         stub.add_response("create_training_job", answer, asked | {"TrainingJobName": "second"})
         assert cli.main(["resume", "first", "--job-name", "second"]) == 0
+        for name, state in (("first", stopped), ("second", described("InProgress", "Training", **asked))):
+            stub.add_response("describe_training_job", state, {"TrainingJobName": name})
+        assert cli.main(["resume", "first", "--job-name", "third"]) == 2
         for state in ("InProgress", "Completed"):
             stub.add_response("describe_training_job", described(state, state, **asked))
             assert cli.main(["resume", "first"]) == 2
@@ -311,6 +316,7 @@ def test_resume_goes_on_in_the_folder_of_a_job_that_was_stopped(world, monkeypat
         stub.assert_no_pending_responses()
     shown = capsys.readouterr()
     assert f"S3: s3://{BUCKET}/rft/first\n" in shown.out
+    assert "found first resumed by second, InProgress; wanted one job at a time; resume second" in shown.err
     assert "found first InProgress" in shown.err and "found first Failed, with no folder of ours" in shown.err
     assert "| second | resumes first |" in (world.checkout / jobs.LOG).read_text()
 
@@ -332,6 +338,9 @@ def test_the_policy_allows_what_the_commands_call_and_no_more(world):
     with pytest.raises(NotImplementedError):  # by moto, which has been asked
         cli.main(["stop", "first"])
     world.called.add("ecr:CreateRepository")
+    aws = (cli.client("s3"), cli.client("sagemaker"), cli.Place(BUCKET, "rft/first"))
+    with claimed(*aws, "first", "second"), pytest.raises(ValueError), claimed(*aws, "first", "third"):
+        pass
     policy = json.loads((ROOT / "launch/sagemaker/policy.json").read_text())
     allowed = {name for part in policy["Statement"] for name in listed(part["Action"])}
     assert allowed - NOT_OURS == world.called and allowed >= NOT_OURS
