@@ -1,8 +1,6 @@
 """A job is resumed by one other: against moto's S3 and SageMaker, which has no such jobs."""
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from threading import Barrier
 
 import boto3
 import pytest
@@ -27,21 +25,29 @@ def holder(s3) -> str:
     return s3.get_object(Bucket=FOLDER.bucket, Key="rft/first/resumed/first")["Body"].read().decode()
 
 
-def test_one_of_many_at_once_wins(aws):
-    together, count = Barrier(8), 8
+def test_who_comes_second_is_refused(aws):
+    """While the first makes its job, and for ten minutes behind it; that S3 lets one of two at once win is S3's own."""
+    refused = pytest.raises(ValueError, match="found another resume of first begun")
+    with claimed(*aws, FOLDER, "first", "second"), refused, claimed(*aws, FOLDER, "first", "third"):
+        pass
+    assert holder(aws[0]) == "second"
 
-    def resume(number: int) -> bool:
-        together.wait()
-        try:
-            with claimed(*aws, FOLDER, "first", f"job-{number}"):
-                return True
-        except ValueError as error:
-            assert "found another resume of first begun" in str(error)
-            return False
 
-    with ThreadPoolExecutor(count) as pool:
-        won = list(pool.map(resume, range(count)))
-    assert won.count(True) == 1 and holder(aws[0]) == f"job-{won.index(True)}"
+def test_who_reads_a_claim_that_changes_then_is_refused(aws, monkeypatch):
+    """Two take over what a killed command left: the one whose reading is out of date writes nothing."""
+    with claimed(*aws, FOLDER, "first", "killed"):
+        pass
+    monkeypatch.setattr(claims, "MAKING", timedelta(0))
+
+    def late(*_: object) -> None:
+        monkeypatch.setattr(claims, "known", lambda *_: None)
+        with claimed(*aws, FOLDER, "first", "other"):
+            pass
+
+    monkeypatch.setattr(claims, "known", late)
+    with pytest.raises(ValueError, match="begun"), claimed(*aws, FOLDER, "first", "third"):
+        pass
+    assert holder(aws[0]) == "other"
 
 
 def test_what_fails_gives_it_back(aws):
