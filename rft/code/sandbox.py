@@ -55,7 +55,7 @@ class Pool:
         self._warm: dict[str, deque[asyncio.Task[Sandbox]]] = {}
         self.starts = 0  # of sandboxes, so far
         self._all: set[Sandbox] = set()
-        self._starting: set[asyncio.Task[Sandbox]] = set()
+        self._starting: set[asyncio.Task] = set()
         self._leaving = False
         # One thread for all starts, as long as the pool lives: the kernel kills a program when the thread that started
         # it ends, and the event loop does not wait for a fork.
@@ -115,12 +115,21 @@ class Pool:
         return None
 
     async def _unless_cancelled(self, role: str, task: "asyncio.Task[Sandbox]") -> Sandbox:
-        """What the task starts; it is the next one's where we are cancelled."""
+        """What the task starts; where we are cancelled it is the next one's, or closed if enough are warm."""
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._warm[role].appendleft(task)
+            if len(self._warm[role]) < WARM.get(role, 1):
+                self._warm[role].appendleft(task)
+            else:
+                closing = asyncio.create_task(self._closed(task))
+                self._starting.add(closing)  # until it is done, so that nobody leaves before
+                closing.add_done_callback(self._starting.discard)
             raise
+
+    async def _closed(self, task: "asyncio.Task[Sandbox]") -> None:
+        with suppress(IsolationError):
+            await (await task).close()
 
     def _start(self, role: str, level: str) -> "asyncio.Task[Sandbox]":
         self.starts += 1

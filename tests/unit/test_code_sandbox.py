@@ -227,6 +227,24 @@ def test_a_request_that_is_cancelled_gives_its_slot_back(level):
     assert in_pool(level, work, slots=1) == "next"
 
 
+def test_requests_that_are_cancelled_leave_as_many_warm_as_any(level):
+    """What was started for them is the next ones', up to as many as are kept; the others end."""
+
+    async def work(pool):
+        asked = [asyncio.create_task(pool.acquire(ROLE)) for _ in range(8)]
+        while pool.starts < 1 + len(asked):  # one more has shown the level
+            await asyncio.sleep(0)
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        until = time.monotonic() + HANG
+        while len(pool._all) != 1 and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        return len(pool._warm[ROLE]), len(pool._all), (await ask(pool, "answer = 'next'"))[0]
+
+    assert in_pool(level, work, slots=12) == (1, 1, "next")
+
+
 def test_nothing_is_left(level):
     def state():
         names = {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith("rft-")}
