@@ -97,5 +97,19 @@ def most(sequences: int, longest: int, budget: int, ranks: int) -> int:
     return -(-batches // ranks)
 
 
+def weights(plan: list[list[list[int]]], counts: list[int]) -> list[list[float]]:
+    """The factor of each micro-batch's loss with which their sum over an optimizer step is one mean over the step.
+
+    A micro-batch's loss is a mean over what it counts; its share of the step's is taken times the ranks, over which
+    DeepSpeed averages. (It divides by no number of micro-batches: it knows of one.)
+
+    Args:
+        plan: of `plan`, by rank and micro-batch.
+        counts: what each sequence counts: its tokens in the loss, or 1 where sequences count the same.
+    """
+    total = sum(counts) or 1  # a step of which nothing is in the loss
+    return [[sum(counts[i] for i in batch) * len(plan) / total for batch in batches] for batches in plan]
+
+
 def _size(batch: list[int], lengths: list[int]) -> int:
     return sum(lengths[index] for index in batch)

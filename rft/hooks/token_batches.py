@@ -74,18 +74,13 @@ def for_training(experiences: list["Experience"], args: Namespace) -> list["Expe
 
 
 def weights(plan: list[list[list[int]]], items: list["BufferItem"], policy_loss_type: str) -> list[list[float]]:
-    """The factor of each micro-batch's loss with which their sum over an optimizer step is one mean over the step.
-
-    A micro-batch's loss is a mean over its action tokens, or with gspo over its responses; its share of the step's is
-    taken times the ranks, over which DeepSpeed averages. (It divides by no number of micro-batches: it knows of one.)
+    """`rft.packing.weights` of the micro-batches: by action tokens, or with gspo by responses.
 
     Args:
         plan: indices into `items`, by rank and micro-batch.
         items: of one sequence each, with `action_mask`.
     """
-    counts = [1 if policy_loss_type == "gspo" else int(item.action_mask.sum()) for item in items]
-    total = sum(counts) or 1  # a step of cut answers, all masked, has no token
-    return [[sum(counts[i] for i in batch) * len(plan) / total for batch in batches] for batches in plan]
+    return packing.weights(plan, [1 if policy_loss_type == "gspo" else int(item.action_mask.sum()) for item in items])
 
 
 def keep(buffer: "NaiveReplayBuffer", experience: "Experience", size: int) -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from rft.options import actor, init_adapter, remote_code, trackers
+from rft.options import actor, batches, init_adapter, remote_code, trackers
 from rft.options.effort import EFFORTS
 from rft.options.refusals import hub_config, require_sinks, require_sound_attention
 
@@ -14,7 +14,6 @@ ABSENT = {
     "own_reference": False,
     "reward_pretrain": None,
     "critic_pretrain": None,
-    "use_dynamic_batch": False,
     "init_kl_coef": 0.0,
 }
 
@@ -39,6 +38,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="what logits are computed in; model: the checkpoint's dtype, as upstream",
     )
+    group.add_argument(
+        "--micro_train_tokens",
+        type=int,
+        default=0,
+        help="tokens of a micro-batch, instead of a number of rows (--micro_train_batch_size, which then does not "
+        "count); 0 (default): off (docs/sft.md)",
+    )
     group.add_argument("--init_adapter", metavar="DIR", help="go on training this saved adapter")
     group.add_argument(
         "--reasoning_effort", choices=EFFORTS, help="what the chat template tells the model, as in GRPO afterwards"
@@ -51,7 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def settle(args: argparse.Namespace, ranks: int) -> argparse.Namespace:
-    """Set what is made of several options, and `ABSENT`.
+    """Set what is made of several options, and `ABSENT`; with a budget of tokens what DeepSpeed is told, as in GRPO.
 
     Args:
         ranks: processes of the training, one for each GPU.
@@ -59,6 +65,9 @@ def settle(args: argparse.Namespace, ranks: int) -> argparse.Namespace:
     for name, value in ABSENT.items():
         setattr(args, name, value)
     args.actor_num_gpus_per_node = ranks
+    args.use_dynamic_batch = bool(args.micro_train_tokens)
+    if args.use_dynamic_batch:
+        args.micro_train_batch_size = 1
     if args.packing_samples and "flash_attention" not in args.attn_implementation:
         args.attn_implementation = "flash_attention_2"  # as the trainer's main does
     init_adapter.settle(args)
@@ -79,10 +88,18 @@ def refuse(args: argparse.Namespace) -> None:
         if not getattr(args, name):
             raise ValueError(f"--{name}: found none, wanted {'a model' if name == 'pretrain' else 'rows'}; docs/sft.md")
     remote_code.refuse(args)
-    require_whole_steps(args)
+    if args.micro_train_tokens:
+        require_budget(args)
+    else:
+        require_whole_steps(args)
     actor.require_resident(args)
     init_adapter.require_fitting(args)
     require_sound_attention(args)
+
+
+def ranks_of(args: argparse.Namespace) -> int:
+    """Data-parallel ranks, to which rows are dealt."""
+    return max(1, args.actor_num_gpus_per_node // max(1, args.ring_attn_size * args.ds_tensor_parallel_size))
 
 
 def require_whole_steps(args: argparse.Namespace) -> None:
@@ -100,6 +117,36 @@ def require_whole_steps(args: argparse.Namespace) -> None:
             "  wanted: a batch that the micro-batches of all ranks divide\n"
             f"  repair: --train_batch_size {max(1, args.train_batch_size // share) * share}"
         )
+
+
+def require_budget(args: argparse.Namespace) -> None:
+    """Refuse a budget of tokens that cannot be kept, or with which the loss would depend on the packing.
+
+    Raises:
+        ValueError: a budget below the longest conversation, a batch that the ranks cannot share, a loss of the experts'
+            balance, or gradients that DeepSpeed would drop.
+    """
+    named, length = f"--micro_train_tokens {args.micro_train_tokens}", args.max_len
+    if args.micro_train_tokens < length:
+        raise ValueError(
+            "--micro_train_tokens is below what one conversation may have, and a conversation is never cut in two\n"
+            f"  found:  {named}\n  wanted: {length} or more (--max_len {length})\n"
+            f"  repair: --micro_train_tokens {length}, or a lower --max_len, which leaves longer conversations out"
+        )
+    ranks, size = ranks_of(args), args.train_batch_size
+    if size < 1 or size % ranks:
+        raise ValueError(
+            "micro-batches by tokens need a batch that the ranks can share\n"
+            f"  found:  {named} --train_batch_size {size}, {ranks} ranks\n  wanted: a multiple of {ranks}\n"
+            f"  repair: --train_batch_size {max(1, size // ranks) * ranks}"
+        )
+    if args.aux_loss_coef:
+        raise ValueError(
+            "the experts' balance in a micro-batch depends on how conversations are packed into it\n"
+            f"  found:  {named} --aux_loss_coef {args.aux_loss_coef:g}\n  wanted: a loss of tokens alone\n"
+            "  repair: --aux_loss_coef 0, or --micro_train_tokens 0"
+        )
+    batches.require_accumulation(args)
 
 
 def check(args: argparse.Namespace, ranks: int) -> None:

@@ -222,6 +222,21 @@ def without_help(statement: str) -> str:
 SUPERVISED = ["python", "-m", "rft.runs.ranks", "2", "openrlhf.cli.train_sft", "--pretrain", "m", "--dataset", "d"]
 
 
+TOKENS = [
+    "--train_batch_size",
+    "20",
+    "--micro_train_tokens",
+]  # of which micro-batches of 8 rows would be no whole number
+
+
+def test_a_supervised_budget_counts_instead_of_a_number_of_rows():
+    args = command.parse([*SUPERVISED, *TOKENS, "4096", "--micro_train_batch_size", "8"])
+    assert args.use_dynamic_batch and args.micro_train_batch_size == 1
+    off = command.parse([*SUPERVISED, *TOKENS, "4096", "--micro_train_tokens", "0", "--train_batch_size", "32"])
+    assert not off.use_dynamic_batch and off.micro_train_batch_size == 8
+    assert command.parse([*SUPERVISED, *TOKENS, "4096", "--adam_offload", "--zero_stage", "3"]).use_dynamic_batch
+
+
 def test_a_supervised_command_is_read_with_its_own_options():
     args = command.parse([*SUPERVISED, "--lora_rank", "8", "--train_batch_size", "32"])
     assert (args.actor_num_gpus_per_node, args.attn_implementation, args.output_key) == (2, "eager", None)
@@ -238,6 +253,11 @@ def test_a_supervised_command_is_read_with_its_own_options():
         (["--actor", "resident"], "--actor resident cannot train this"),
         (["--actor", "resident", "--lora_rank", "8", "--target_modules", "lm_head"], "an adapter of the attention"),
         (["--init_adapter", "/nowhere", "--lora_rank", "8"], "--init_adapter: no such folder"),
+        ([*TOKENS, "2047"], "found:  --micro_train_tokens 2047\n  wanted: 2048 or more .--max_len 2048.*tokens 2048"),
+        ([*TOKENS, "-1"], "found:  --micro_train_tokens -1\n"),
+        ([*TOKENS, "4096", "--train_batch_size", "9"], "--train_batch_size 9, 2 ranks.*repair: --train_batch_size 8"),
+        ([*TOKENS, "4096", "--aux_loss_coef", "0.1"], "the experts' balance.*--aux_loss_coef 0.1.*--aux_loss_coef 0"),
+        ([*TOKENS, "4096", "--adam_offload"], "loses all gradients.*--zero_stage 2 --adam_offload.*--zero_stage 3"),
     ],
 )
 def test_what_a_supervised_training_cannot_be_is_refused_before_it_starts(options, said):

@@ -82,7 +82,11 @@ def first_products(args: Namespace, config: dict, left: float) -> str:
     """Whether the memory that is left lets the resident actor keep the experts' first products: all or none."""
     if not is_resident(args):
         return ""
-    more = with_first_products(args, config) - actor_bytes(args, config)
+    return kept_products(with_first_products(args, config) - actor_bytes(args, config), left)
+
+
+def kept_products(more: float, left: float) -> str:
+    """What becomes of the experts' first products, which take `more` bytes where `left` are free."""
     return f"; {gigabytes(more)} more to keep the experts' first products: {'kept' if more <= left else 'recomputed'}"
 
 

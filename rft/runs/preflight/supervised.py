@@ -6,11 +6,13 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
+from rft import packing
 from rft.hooks.sft_rows import learnable
+from rft.options.sft import ranks_of
 from rft.runs.preflight import driver, machine, model, software
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, read_config
-from rft.runs.preflight.memory import judged
+from rft.runs.preflight.memory import judged, kept_products
 from rft.runs.preflight.resident import Sizes, peak_bytes
 
 
@@ -60,7 +62,7 @@ def check_rows(args: Namespace) -> Iterator[Line]:
         measured = f"{count} conversations, {learned:,} tokens to learn, the longest {longest} tokens"
         yield Line(name, WARN if made.too_long else GO, *_left_out(measured, made.too_long, args.max_len))
         if name == "rows":
-            yield _steps(count, args)
+            yield _steps(count, longest, args)
 
 
 def _left_out(measured: str, too_long: int, max_len: int) -> tuple[str, str]:
@@ -69,26 +71,36 @@ def _left_out(measured: str, too_long: int, max_len: int) -> tuple[str, str]:
     return f"{measured}; {too_long} longer than --max_len {max_len} are left out", "a larger --max_len keeps them"
 
 
-def _steps(rows: int, args: Namespace) -> Line:
+def _steps(rows: int, longest: int, args: Namespace) -> Line:
     steps = rows // args.train_batch_size
     if not steps:
         measured = f"{rows} conversations fill no batch of {args.train_batch_size}"
         return Line("steps", NO_GO, measured, f"--train_batch_size {rows} or less")
-    return Line("steps", GO, f"{args.max_epochs} epochs of {steps} steps, {args.train_batch_size} conversations each")
+    measured = f"{args.max_epochs} epochs of {steps} steps, {args.train_batch_size} conversations each"
+    if not args.micro_train_tokens:
+        return Line("steps", GO, measured)
+    most = packing.most(args.train_batch_size, longest, args.micro_train_tokens, ranks_of(args))
+    measured += f", in micro-batches of {args.micro_train_tokens:,} tokens: at most {most} a rank and step"
+    if args.actor == "eager":
+        padded = f"{measured}; --actor eager pads each row to the longest of its micro-batch, beyond the budget"
+        return Line("steps", WARN, padded, "--actor resident, or --micro_train_tokens 0")
+    return Line("steps", GO, measured)
 
 
 def check_memory(args: Namespace, config: dict) -> list[Line]:
-    """The resident actor's peak on a GPU: a micro-batch of the longest conversations. Nothing is known of another."""
+    """The resident actor's peak on a GPU: a full budget, or a micro-batch of the longest rows. No other is known."""
     gpus, ranks = read_gpus(), args.actor_num_gpus_per_node
     if not gpus or args.actor != "resident":
         return []
-    tokens = args.micro_train_batch_size * args.max_len
-    sizes = Sizes(tokens, 0, args.gradient_checkpointing, args.zero_stage, ranks, args.shard_experts)
-    need = peak_bytes(config, sizes, model.trained_parameters(args, config))
-    repair = "a smaller --micro_train_batch_size or --max_len, or --gradient_checkpointing"
-    free = min(gpu["free"] for gpu in gpus[:ranks])
-    return [
-        judged(
-            "actor", need, free, repair, f" (micro-batches of {args.micro_train_batch_size} x {args.max_len} tokens)"
-        )
-    ]
+    if args.micro_train_tokens:
+        tokens, option = args.micro_train_tokens, "--micro_train_tokens"
+        shape = f"micro-batches of {tokens:,} tokens"
+    else:
+        tokens, option = args.micro_train_batch_size * args.max_len, "--micro_train_batch_size"
+        shape = f"micro-batches of {args.micro_train_batch_size} x {args.max_len} tokens"
+    # Held-out rows come in micro-batches of the same size, without gradients.
+    sizes = Sizes(tokens, tokens, args.gradient_checkpointing, args.zero_stage, ranks, args.shard_experts)
+    trained, free = model.trained_parameters(args, config), min(gpu["free"] for gpu in gpus[:ranks])
+    need, kept = (peak_bytes(config, sizes, trained, h_kept) for h_kept in (False, True))
+    repair = f"a smaller {option} or --max_len, or --gradient_checkpointing"
+    return [judged("actor", need, free, repair, f" ({shape}){kept_products(kept - need, free - need)}")]

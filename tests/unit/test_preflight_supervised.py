@@ -1,0 +1,55 @@
+"""Preflight of a supervised training: its micro-batches, and the resident actor's memory."""
+
+import pytest
+from preflight_options import CONFIG_20B
+
+from rft.options import command
+from rft.runs.preflight import supervised
+from rft.runs.preflight.lines import GO, NO_GO, WARN
+from rft.runs.preflight.resident import Sizes, peak_bytes
+
+SHAPE = "--max_len 4096 --train_batch_size 64 --lora_rank 32 --target_modules q_proj k_proj v_proj o_proj"
+
+
+def options(text: str, ranks: int = 1):
+    """As of launch/sft_20b.sh; the model is looked for nowhere, so its actor is named here."""
+    start = ["python", "-m", "rft.runs.ranks", str(ranks), command.SFT_MODULE, "--pretrain", "M", "--dataset", "D"]
+    return command.parse([*start, *SHAPE.split(), *text.split()])
+
+
+@pytest.fixture
+def line(monkeypatch):
+    """A function from options and the free bytes of a GPU to the line of the actor's memory."""
+
+    def of(text: str, free: float):
+        monkeypatch.setattr(supervised, "read_gpus", lambda: [{"free": free, "total": free}])
+        (found,) = supervised.check_memory(options(f"--actor resident {text}"), CONFIG_20B)
+        return found
+
+    return of
+
+
+def test_memory_counts_the_budget(line):
+    """16,384 tokens are as much as four rows of 4,096, whatever else is said of rows."""
+    tokens = line("--micro_train_tokens 16384 --micro_train_batch_size 64", 85e9)
+    rows = line("--micro_train_batch_size 4", 85e9)
+    assert (
+        "(micro-batches of 16,384 tokens)" in tokens.measured and "(micro-batches of 4 x 4096 tokens)" in rows.measured
+    )
+    assert tokens.measured.split("(")[0] == rows.measured.split("(")[0] and tokens.verdict == GO
+    trained = supervised.model.trained_parameters(options("--micro_train_tokens 16384"), CONFIG_20B)
+    need = peak_bytes(CONFIG_20B, Sizes(16384, 16384), trained)
+    assert f"about {need / 1e9:.1f} GB" in tokens.measured and tokens.measured.endswith("first products: kept")
+    assert line("--micro_train_tokens 16384", 45e9).measured.endswith("first products: recomputed")
+    short = line("--micro_train_tokens 16384", 30e9)
+    assert short.verdict == NO_GO and "a smaller --micro_train_tokens" in short.repair
+
+
+def test_steps_say_how_many_micro_batches_there_are_at_the_most():
+    """Of rows of up to 3,000 tokens 5 fit into 16,384 at the least: 13 for 64 of them, 7 on each of two ranks."""
+    steps = supervised._steps(130, 3000, options("--actor resident --micro_train_tokens 16384", ranks=2))
+    assert steps.verdict == GO and "epochs of 2 steps" in steps.measured
+    assert steps.measured.endswith("micro-batches of 16,384 tokens: at most 7 a rank and step")
+    eager = supervised._steps(130, 3000, options("--actor eager --micro_train_tokens 16384"))
+    assert eager.verdict == WARN and "--actor resident" in eager.repair
+    assert supervised._steps(130, 3000, options("--actor eager")).measured.endswith("64 conversations each")
