@@ -24,6 +24,7 @@ OPTIONS += ["--input_key", "input", "--output_key", "output", "--apply_chat_temp
 OPTIONS += ["--max_epochs", "2", "--train_batch_size", "16", "--learning_rate", "3e-3", "--full_determinism"]
 OPTIONS += ["--zero_stage", "2", "--save_steps", "2", "--eval_steps", "2", "--max_ckpt_num", "2"]
 STEPS = 6  # of two epochs of 56 rows: 8 of them make no whole step
+BUDGET = ["--micro_train_tokens", "240"]  # of rows of 60 to 75 tokens: three or four of the 16 of a step
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,13 @@ def whole(checkpoint, rows, tmp_path_factory):
     return run, train(run, checkpoint, rows)
 
 
+@pytest.fixture(scope="module")
+def packed(checkpoint, rows, tmp_path_factory):
+    run = tmp_path_factory.mktemp("sft") / "packed"
+    train(run, checkpoint, rows, *BUDGET)
+    return run
+
+
 def test_a_supervised_run_leaves_its_numbers_and_its_adapter(whole):
     run, said = whole
     steps, held_out = read_jsonl(run / TRAINING_FILE), read_jsonl(run / EVAL_FILE)
@@ -85,27 +93,53 @@ def test_a_supervised_run_that_was_killed_and_then_stopped_resumes_to_the_same_a
     whole, checkpoint, rows, tmp_path
 ):
     """As a kill in the sixth step leaves it; then asked to stop in the middle of the second epoch."""
-    run = tmp_path / "killed"
-    shutil.copytree(whole[0], run, ignore=shutil.ignore_patterns("adapter", "global_step6"))
+    resume_twice(whole[0], checkpoint, rows, tmp_path / "killed")
+
+
+def test_a_packed_run_resumes_to_the_same_adapter(packed, checkpoint, rows, tmp_path):
+    resume_twice(packed, checkpoint, rows, tmp_path / "killed", *BUDGET)
+
+
+def resume_twice(whole, checkpoint, rows, run, *options: str) -> None:
+    shutil.copytree(whole, run, ignore=shutil.ignore_patterns("adapter", "global_step6"))
     (run / "checkpoints/_actor/latest").write_text("global_step4")
     (run / "run.json").write_text("{}")
     (run / save_and_stop.FILE).write_text("SIGUSR1\n")
-    said = train(run, checkpoint, rows, "--load_checkpoint", status=save_and_stop.STATUS)
+    said = train(run, checkpoint, rows, *options, "--load_checkpoint", status=save_and_stop.STATUS)
     assert "stopped after step 5, with a checkpoint of it: SIGUSR1" in said
     assert json.loads((run / "run.json").read_text())["stopped"]["exit_status"] == save_and_stop.STATUS
     (run / save_and_stop.FILE).unlink()
-    train(run, checkpoint, rows, "--load_checkpoint")
+    train(run, checkpoint, rows, *options, "--load_checkpoint")
     assert "stopped" not in json.loads((run / "run.json").read_text())
-    for wanted, found in zip(comparable(whole[0]), comparable(run), strict=True):
+    for wanted, found in zip(comparable(whole), comparable(run), strict=True):
         assert differing(wanted, found) == {}, wanted["global_step"]
-    first, second = (load_file(place / "adapter/adapter_model.safetensors") for place in (whole[0], run))
+    first, second = (load_file(place / "adapter/adapter_model.safetensors") for place in (whole, run))
     assert all((first[name] == second[name]).all() for name in first)
 
 
 def test_two_ranks_take_the_same_first_step(whole, checkpoint, rows, tmp_path):
-    """Each has every other row of the batch. Another order of sums, in bf16: a unit in the last place or two."""
+    """Each has every other row of the batch."""
     train(tmp_path, checkpoint, rows, ranks=2)
-    found, wanted = read_jsonl(tmp_path / TRAINING_FILE)[0], read_jsonl(whole[0] / TRAINING_FILE)[0]
+    same_first_step(tmp_path, whole[0])
+
+
+def test_packed_rows_take_the_same_first_step(whole, packed):
+    same_first_step(packed, whole[0])
+    assert len(read_jsonl(packed / TRAINING_FILE)) == STEPS
+    # What is held out is the same; the adapters have moved on by two steps, each with its own rounding.
+    found, wanted = (read_jsonl(run / EVAL_FILE) for run in (packed, whole[0]))
+    assert found[0]["sft_eval_loss"] == pytest.approx(wanted[0]["sft_eval_loss"], rel=2**-4)
+    assert found[-1]["sft_eval_loss"] < found[0]["sft_eval_loss"]
+
+
+def test_packed_rows_take_the_same_first_step_on_two_ranks(whole, checkpoint, rows, tmp_path):
+    train(tmp_path, checkpoint, rows, *BUDGET, "--max_epochs", "1", ranks=2)
+    same_first_step(tmp_path, whole[0])
+
+
+def same_first_step(run, whole) -> None:
+    """Another order of sums, in bf16: a unit in the last place or two."""
+    found, wanted = (read_jsonl(place / TRAINING_FILE)[0] for place in (run, whole))
     assert found["learned_tokens"] == wanted["learned_tokens"] and found["tokens"] == wanted["tokens"]
     assert found["sft_loss"] == pytest.approx(wanted["sft_loss"], rel=2**-7)
     assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=2**-5)
