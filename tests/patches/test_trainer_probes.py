@@ -37,6 +37,51 @@ def test_checkpoints_leave_the_base_out_and_bring_the_random_state_back(one_rank
     assert torch.equal(torch.rand(4), drawn)
 
 
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_a_backward_pass_looks_at_each_parameter_a_few_times(one_rank, monkeypatch, stage, recomputed):
+    """Also where blocks are recomputed, each in a pass of its own; the weights are those of upstream's counts."""
+    import deepspeed
+    from deepspeed.runtime.utils import count_used_parameters_in_backward
+    from deepspeed.runtime.zero import stage3, stage_1_and_2
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+    from torch.utils.checkpoint import checkpoint
+
+    blocks, layers, looks = 6, 4, []
+    grad_fn = torch.autograd.graph._get_grad_fn_or_grad_acc
+
+    class Chain(torch.nn.Sequential):
+        def forward(self, x):
+            for block in self:
+                x = checkpoint(block, x, use_reentrant=True) if recomputed else block(x)
+            return x
+
+    def trained(count_each_time: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        linear = [[torch.nn.Linear(8, 8, bias=False) for _ in range(layers)] for _ in range(blocks)]
+        model = Chain(*(torch.nn.Sequential(*block) for block in linear)).bfloat16()
+        args = types.SimpleNamespace(param_dtype="bf16", zpg=1, offload=False, local_rank=-1)
+        strategy = DeepspeedStrategy(zero_stage=stage, micro_train_batch_size=1, train_batch_size=1, args=args)
+        optimizer = strategy.create_optimizer(model, lr=0.25, weight_decay=0.0)
+        engine, *_ = strategy.prepare((model, optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1)))
+        if count_each_time:
+            for zero in (stage_1_and_2, stage3):
+                monkeypatch.setattr(zero, "count_used_parameters_in_backward", count_used_parameters_in_backward)
+        inputs = torch.ones(1, 8, dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(2):
+            engine.backward(engine(inputs).float().sum())
+            engine.step()
+        with deepspeed.zero.GatheredParameters(list(engine.parameters())):
+            return [parameter.detach().clone() for parameter in engine.parameters()]
+
+    with monkeypatch.context() as watched:
+        watched.setattr(torch.autograd.graph, "_get_grad_fn_or_grad_acc", lambda t: (looks.append(1), grad_fn(t))[1])
+        found = trained(count_each_time=False)
+    steps, passes = 2, 1 + blocks * recomputed
+    assert 0 < len(looks) <= steps * passes * blocks * layers
+    assert all(map(torch.equal, found, trained(count_each_time=True)))
+
+
 def test_responses_carry_the_canary(monkeypatch):
     from openrlhf.trainer.ray.vllm_engine import LLMRayActor
     from vllm import SamplingParams
