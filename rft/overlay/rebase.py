@@ -19,13 +19,13 @@ from .diff import FileDiff, apply_diff, header_text, parse_patch
 from .errors import NOT_WANTED, USAGE, OverlayError
 from .headers import commit_message, due
 from .merge import CHANGED, CONFLICT, EMPTY, GONE, UPSTREAM, Merged, Tree, markers, merge_patch, not_python, their_side
-from .rebase_source import Carried, Source
+from .rebase_source import OWN, Carried, Source
 from .series import Package, dump, sha256
 from .upstream import Release
 
 STATE = ".git/rft-rebase.json"
 BEGUN = ".git/rft-begun"  # first of all: what holds it is ours to remove
-RESOLVED, OWN = "resolved", "own"
+RESOLVED = "resolved"
 DROPPED = (UPSTREAM, EMPTY)
 
 

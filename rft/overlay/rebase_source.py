@@ -9,7 +9,7 @@ from pathlib import Path
 from .commands import REPOSITORY
 from .diff import apply_diff, parse_patch
 from .errors import NOT_WANTED, USAGE, OverlayError
-from .merge import Tree
+from .merge import EMPTY, Tree
 from .plan import pristine_bytes
 from .series import Package, dump, load_packages, require_locked, sha256
 from .state import inspect, read
@@ -18,6 +18,7 @@ from .upstream import Release, find_release, requires_of
 from .versions import order
 
 EDITED = "edited"  # changed by hand after it was carried
+OWN = "own"  # of the new series alone
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Carried:
     def own(self, old: Package) -> list[str]:
         """Patches that the new series alone has."""
         names = self.package.patches if self.package else {}
-        return [name for name in names if name not in self.rows and name not in old.patches]
+        told = {name for name, row in self.rows.items() if row["status"] != OWN}
+        return [name for name in names if name not in told and name not in old.patches]
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,23 @@ class Source:
 
 
 def mark_edited(package: Package) -> None:
-    """Say in rebase.json which patches of a series, about to be written, change other lines than `rebase` made them."""
+    """Say in rebase.json what was done by hand to the patches of a series that is about to be written.
+
+    One that changes other lines than `rebase` made it is edited; one that was taken out is dropped, so that the next
+    rebase does not bring it back. Of the series' own patches nothing is said: they are whatever is there.
+    """
     file = package.folder / Carried.FILE
     if not file.is_file():
         return
     report = json.loads(file.read_bytes())
+    report["patches"] = [row for row in report["patches"] if row["status"] != OWN or row["patch"] in package.patches]
     for row in report["patches"]:
-        name = row["patch"]
-        was = package.folder / name
-        if name in package.patches and was.is_file() and _changes(was.read_bytes()) != _changes(package.patches[name]):
+        was, now = package.folder / row["patch"], package.patches.get(row["patch"])
+        if row["status"] == OWN or not was.is_file():
+            continue
+        if now is None:
+            row["status"] = EMPTY
+        elif _changes(was.read_bytes()) != _changes(now):
             row["status"] = EDITED
     file.write_bytes(dump(report))
 

@@ -164,6 +164,23 @@ def test_what_a_series_has_of_its_own_survives_the_next_rebase(world, tmp_path):
     assert series == ["one.patch", "two-things.patch", "later.patch", "own.patch"]
     assert "+FRESH = 3" in (world.patches / "alpha-1.3/two-things.patch").read_text()
     assert "has changed since" not in world.run("check")[1]
+    kept = tree(world.patches)
+    assert statuses(report(world, *both(world, wheel))[1]) == statuses(document)  # the one before has told of it
+    assert tree(world.patches) == kept
+
+
+def test_a_patch_taken_out_by_hand_is_not_brought_back(world, tmp_path):
+    """As one whose Remove-When has come true."""
+    wheel, folder = release(tmp_path, MOVED), tmp_path / "edit"
+    assert report(world, *both(world, wheel))[0] == 0
+    shutil.rmtree(world.site / "alpha-1.2.dist-info")
+    unpack(world.python, wheel)
+    assert world.run("edit", "alpha", "--dir", str(folder))[0] == 0
+    git(folder, "reset", "-q", "--hard", "HEAD~1")
+    assert world.run("finish", str(folder))[0] == 0
+    code, document = report(world, *both(world, wheel))
+    assert code == 0 and statuses(document) == {"one": "moved", "two-things": "empty"}
+    assert (world.patches / "alpha-1.3/series").read_text() == "one.patch\n"
 
 
 def test_the_installed_version_picks_the_series_and_others_are_refused_by_name(world, tmp_path):
