@@ -11,9 +11,9 @@ from openrlhf.models import Actor
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 from peft import LoraConfig, get_peft_model
 from transformers import GptOssConfig, GptOssForCausalLM
-from transformers.modeling_utils import no_init_weights
 
 from benchmarks.checkpoint import PROJECTIONS, projection_shapes
+from rft.actor.meta import no_init_weights
 from rft.hooks import lora_exact
 from rft.hooks.lora_sync import ADAPTER, lora_layers
 

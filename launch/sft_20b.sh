@@ -7,7 +7,7 @@
 #   RECIPE=tuned bash launch/sft_20b.sh [OPENRLHF OPTION …]  SEED=42 RUN_DIR=runs/… DATA_ROOT=… MODEL=… DRY_RUN=1
 #   RECIPE=tuned bash launch/train_grpo_20b.sh --init_adapter RUN/adapter        then
 #
-# Acceptance: 'format after' is 'go to GRPO' (95% of the answers boxed, by the 95% interval; MATH level 4 and 5)
+# Acceptance: 'after >= 0.95' (share of boxed answers, MATH level 4 and 5, format check 'go to GRPO' after)
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 use models/gpt-oss-20b

@@ -4,6 +4,8 @@ import json
 
 from report_runs import Parsed, lines, page_of, whole_run
 
+from rft.runs.report.acceptance import LINE, MET, NOT_MET, OPEN, judge
+from rft.runs.report.data import load
 from rft.runs.sft_summary import summarize
 
 STEPS = 8
@@ -45,6 +47,22 @@ def test_a_supervised_run_shows_its_losses_and_what_it_did_to_the_format(tmp_pat
     assert "sft_loss" in text and "sft_eval_loss" in text
     for other in ("ppo_kl", "Not logged", "no post-hoc evaluation", "--samples_every 0", "cannot be read"):
         assert other not in text, other
+
+
+def test_its_acceptance_is_judged_by_the_format_checks(tmp_path):
+    run = load(supervised_run(tmp_path))
+    for line, word, reason in (
+        ("'after - before >= 0.5' (share of boxed answers, format check 'go to GRPO' after)", MET, "1 against 0.5"),
+        ("'after < 0.5' (share of boxed answers)", NOT_MET, "does not hold"),
+        ("'after >= 0.95' (share of boxed answers, format check 'SFT first' after)", NOT_MET, "not as wanted"),
+        ("'after - before > 0' (share of boxed answers, 95% interval of the difference above 0)", MET, "above 0"),
+    ):
+        match = LINE.search(f"# Acceptance: {line}\n")
+        verdict = judge(match[1], match[2], run)
+        assert verdict.word == word and any(reason in each for each in verdict.reasons), verdict
+    unfinished = load(supervised_run(tmp_path, "20261123T110000Z", finished=False))
+    verdict = judge(match[1], match[2], unfinished)
+    assert verdict.word == OPEN and "there is no format check" in verdict.reasons[0]
 
 
 def test_an_unfinished_one_shows_what_there_is(tmp_path):

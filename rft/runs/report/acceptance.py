@@ -7,8 +7,9 @@ In quotes: comparisons with `<`, `<=`, `>` or `>=`, joined by `and`, of sums, pr
     after, before                          the evaluations of evals/after.json and before.json, problem by problem
     max(METRIC), min(METRIC), mean(METRIC) of training_metrics.jsonl, of its last steps with METRIC[-50:]
 
-Behind the quotes three things are understood: a mode and a file, which choose the evaluation; `interval … above 0`, a
-further condition; `mean over seeds`, which one run cannot decide. Whatever else stands there is for the reader.
+Behind the quotes these are understood: a mode and a file, which choose the evaluation; `share of boxed answers`, the
+format checks of a supervised run in place of evaluations; `interval … above 0` and `format check '…' after`, further
+conditions; `mean over seeds`, which one run cannot decide. Whatever else stands there is for the reader.
 """
 
 import ast
@@ -67,7 +68,7 @@ def launcher_text(run: Run) -> str:
 def judge(line: str, conditions: str, run: Run) -> Verdict:
     """The verdict on the conditions in quotes and those of the words behind them. `line` is all of it."""
     behind = line[len(conditions) + 2 :]
-    evaluated = chosen(within(run), behind)
+    evaluated = boxed(run) if "share of boxed answers" in behind else chosen(within(run), behind)
     decided: list[tuple[bool | None, str]] = []
     for text in re.split(r"\s+and\s+", conditions):
         try:
@@ -76,6 +77,8 @@ def judge(line: str, conditions: str, run: Run) -> Verdict:
             decided.append((None, f"{text}: not decidable, {why}"))
     if re.search(r"interval[^,;]* above 0", behind):
         decided.append(above_zero(evaluated))
+    if wanted := re.search(r"format check '([^']+)' after", behind):
+        decided.append(format_is(wanted[1], run))
     if seeds := re.search(r"mean over seeds[\d, ]*", behind):
         decided.append((None, f"{seeds[0].strip()}: not decidable, this is one run"))
     results = [result for result, _ in decided]
@@ -101,6 +104,24 @@ def chosen(comparisons: list[dict], words: str) -> dict | str:
         return comparisons[0]["sentence"].removeprefix("No verdict: ").rstrip(".")
     there = ", ".join(f"{one['versus']['mode']} on {one['versus']['dataset']}" for one in judged)
     return f"what it asks for was not evaluated; there is {there}"
+
+
+def boxed(run: Run) -> dict | str:
+    """The shares of boxed answers before and after a supervised training, or that there are none."""
+    try:
+        values = [run.result[side]["has_boxed"]["value"] for side in ("before", "after")]
+        return {"values": values, "versus": {"interval95": run.result["change"]["has_boxed"]["interval95"]}}
+    except (KeyError, TypeError):
+        return "there is no format check before and after"
+
+
+def format_is(wanted: str, run: Run) -> tuple[bool | None, str]:
+    """Whether the format check behind a supervised training has this verdict."""
+    after = run.result.get("after")
+    found = after.get("verdict") if isinstance(after, dict) else None
+    if not isinstance(found, str):
+        return None, f"format check '{wanted}' after: not decidable, there is none"
+    return found == wanted, f"format check after: '{found}', {'as' if found == wanted else 'not as'} wanted"
 
 
 def above_zero(evaluated: dict | str) -> tuple[bool | None, str]:
