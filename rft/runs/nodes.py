@@ -186,6 +186,8 @@ def look(inputs: list[str]) -> dict[str, str]:
 
 def placement(command: list[str]) -> int:
     """Print which node takes how many ranks and engines, as Ray places them now; 1 where they do not fit."""
+    from rft.hooks.places import first_on_drivers_node
+
     args = parse(command)
     nodes = {node["NodeID"]: node for node in living()}
     shared = args.colocate_all_models and not args.async_train
@@ -194,8 +196,11 @@ def placement(command: list[str]) -> int:
     actors = [(f"policy rank {i}{' with an engine' if shared else ''}", 1) for i in range(args.actors)]
     own = args.own_reference and not (shared or args.colocate_actor_ref)
     references = [(f"reference rank {i}", 1) for i in range(own * args.ref_num_nodes * args.ref_num_gpus_per_node)]
+    # In the driver's order; only a policy with a claim on the driver's node is placed before the engines.
+    pinned = first_on_drivers_node(bundles_of(actors)) != bundles_of(actors)
+    separate = [actors, engines, references] if pinned else [engines, actors, references]
     try:
-        placed = place([actors] if shared else [engines, actors, references])  # in the driver's order
+        placed = place([actors] if shared else separate, actors)
     except RuntimeError:
         there = "; ".join(
             f"{name(node)}: {node['Resources'].get('GPU', 0):g} GPUs, {node['Resources'].get('CPU', 0):g} CPUs"
@@ -210,6 +215,8 @@ def placement(command: list[str]) -> int:
         )
         return 1
     print("placement, as Ray packs it now; nodes with equal room may change places (train.log says how it came):")
+    if not pinned and len(nodes) > 1:
+        print("warning: this node has no free GPU, so policy rank 0 is on another: the nodes must share the run's disk")
     for node in nodes:
         here = [role for role, where in placed if node in where]
         print(f"node {name(nodes[node])}: {', '.join(here) or 'nothing'}", flush=True)
@@ -219,21 +226,32 @@ def placement(command: list[str]) -> int:
     return 0
 
 
-def place(groups: list[list[tuple[str, int]]]) -> list[tuple[str, set[str]]]:
+def bundles_of(group: list[tuple[str, int]]) -> list[dict[str, float]]:
+    """The bundles of a placement group of (role, its GPUs)."""
+    return [{"GPU": 1, "CPU": 1} for _ in range(sum(count for _, count in group))]
+
+
+def place(groups: list[list[tuple[str, int]]], actors: list[tuple[str, int]]) -> list[tuple[str, set[str]]]:
     """(role, ids of the nodes of its GPUs) as Ray packs them now, asked in real placement groups that are given back.
 
     Args:
         groups: one list a placement group, of (role, its GPUs).
+        actors: that of the policy, whose first rank is to be on this node.
 
     Raises:
         RuntimeError: one of them cannot be placed.
     """
     from ray.util import placement_group, placement_group_table, remove_placement_group
 
+    from rft.hooks.places import first_on_drivers_node
+
     made, placed = [], []
     try:
         for group in filter(None, groups):
-            made.append(placement_group([{"GPU": 1, "CPU": 1}] * sum(count for _, count in group), strategy="PACK"))
+            bundles = bundles_of(group)
+            if group is actors:
+                bundles = first_on_drivers_node(bundles)
+            made.append(placement_group(bundles, strategy="PACK"))
             if not made[-1].wait(FIT_SECONDS):
                 raise RuntimeError("no room")
             where = placement_group_table(made[-1])["bundles_to_node_id"]

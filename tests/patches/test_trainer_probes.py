@@ -365,6 +365,7 @@ def driver(monkeypatch, tmp_path):
     monkeypatch.setattr(train_ppo_ray, "RayActorGroup", Handle)
     monkeypatch.setattr(train_ppo_ray, "get_strategy", lambda args: types.SimpleNamespace(print=lambda args: None))
     monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.nodes", lambda: [{"NodeID": "n", "Alive": True}])
     answers = {"get_max_steps": 8}
     monkeypatch.setattr(train_ppo_ray.watch, "get", lambda refs, *_, **__: [answers.get(ref) for ref in refs])
 
