@@ -2,6 +2,7 @@
 # Runs as training jobs of AWS SageMaker: the commit that is checked out, in a container with the patched stack.
 #
 #   bash launch/sagemaker.sh submit LAUNCHER [OPENRLHF OPTION …] [--build] [--push] [--job-name NAME] [--spot] [--wait]
+#                 [--instance-count N]         machines, each a node of the run's Ray
 #   bash launch/sagemaker.sh submit --local [--gpus 0,1] LAUNCHER [OPTION …]    here, by docker, without AWS
 #   bash launch/sagemaker.sh status JOB        what has become of it
 #   bash launch/sagemaker.sh logs JOB          its last lines; --lines N

@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     submit.add_argument("--local", action="store_true", help="run it here, by docker")
     submit.add_argument("--gpus", default="all", help="of this machine, for --local: 0,1")
     submit.add_argument("--instance-type", default=jobs.Wanted._field_defaults["instance"])
-    submit.add_argument("--instance-count", type=int, default=1)
+    submit.add_argument("--instance-count", type=int, default=1, help="machines, each a node of the run's Ray")
     submit.add_argument("--volume-gb", type=int, default=jobs.Wanted._field_defaults["volume_gb"])
     submit.add_argument("--days", type=float, default=jobs.Wanted._field_defaults["days"], help="that it may take")
     submit.add_argument("--image-tag", help="default: the commit, twelve digits")
@@ -78,11 +78,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def submit_job(args: argparse.Namespace, options: list[str]) -> int:
-    if args.instance_count != 1:
-        raise ValueError(
-            f"found --instance-count {args.instance_count}, wanted 1: a run's processes write to one disk, which "
-            "SageMaker's hosts do not share; take a larger --instance-type"
-        )
+    require_hosts(args.instance_count, args.launcher, args.local)
     now = datetime.now(UTC)
     name = jobs.job_name(args.job_name, args.launcher, now)
     archive = source.archive(ROOT, args.launcher, options)
@@ -104,13 +100,29 @@ def submit_job(args: argparse.Namespace, options: list[str]) -> int:
     folder = Place(bucket, f"rft/{name}")
     # Of this submission alone: one that is refused since its name is taken must not change that job's archive.
     origin = folder / f"{jobs.SOURCE}/{now:%Y%m%dT%H%M%S}"
-    job = jobs.Wanted(name, address, role, folder, origin, args.instance_type, args.volume_gb, args.days, args.spot)
+    machine = (args.instance_type, args.volume_gb, args.days, args.spot, args.instance_count)
+    job = jobs.Wanted(name, address, role, folder, origin, *machine)
     place = origin / "source.tar.gz"
     with told():
         s3.put_object(Bucket=place.bucket, Key=place.key, Body=archive)
         sagemaker.create_training_job(**jobs.request(job))
     jobs.record(ROOT, name, args.launcher, args.description or " ".join(options), now)
     return submitted(sagemaker, name, str(folder), args.wait)
+
+
+def require_hosts(count: int, launcher: str, local: bool) -> None:
+    """Raises ValueError where a launcher cannot run on so many hosts."""
+    if count < 1:
+        raise ValueError(f"found --instance-count {count}, wanted 1 or more; correct it")
+    if count > 1 and local:
+        raise ValueError(
+            f"found --local --instance-count {count}, wanted 1: hosts meet in S3, and --local has none; take it out"
+        )
+    if count > 1 and Path(launcher).name.startswith(("sft_", "train_sft_")):
+        raise ValueError(
+            f"found {launcher} --instance-count {count}, wanted 1: its ranks are of one machine; "
+            "take a larger --instance-type"
+        )
 
 
 def resume_job(args: argparse.Namespace, _: list[str]) -> int:

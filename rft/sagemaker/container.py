@@ -15,18 +15,27 @@ import re
 import shutil
 import sys
 import tarfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from rft.record.files import replace_json, replace_text
-from rft.runs.ending import ending
 from rft.runs.launched import FILE
-from rft.sagemaker import snapshots
+from rft.sagemaker import cluster, hosts, snapshots
 from rft.sagemaker.aws import AwsError, client, message
+from rft.sagemaker.copies import Copies
+from rft.sagemaker.ends import (
+    SAVE_SECONDS,
+    STOPPED_BY_RULE,
+    Job,
+    complete,
+    failed,
+    reason_of,
+    seconds_left,
+    told_to_stop,
+)
 from rft.sagemaker.jobs import S3_VARIABLE, SOURCE
-from rft.sagemaker.launch import LONGEST, Launcher, Stop, environment_of, say
-from rft.sagemaker.places import Place, fetch, parse
+from rft.sagemaker.launch import Launcher, Stop, environment_of, say
+from rft.sagemaker.notes import Head
+from rft.sagemaker.places import fetch, parse
 from rft.sagemaker.source import COMMAND
 
 if TYPE_CHECKING:
@@ -34,32 +43,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 S3_WORD = re.compile(r"s3://[^\s,]+")
-STOPPED_BY_RULE = 10  # statuses of launchers
-GRACE = 120  # seconds that SageMaker gives after SIGTERM
-SAVE_SECONDS = 90  # of them the launcher's
 LOOK = 2.0  # seconds between two looks for a new checkpoint
-AGAIN = 30.0  # until a failed upload is tried again
 LAST_SECONDS = 600.0  # for which the last upload is tried
-
-
-class Job(NamedTuple):
-    """A job of this container.
-
-    Args:
-        root: /opt/ml.
-        checkout: where the archive is unpacked; the image's, which has the environment.
-        run: the run's directory.
-        place: the job's folder in S3; None where nothing is uploaded.
-    """
-
-    root: Path
-    checkout: Path
-    run: Path
-    place: Place | None
-
-    @property
-    def cache(self) -> Path:
-        return self.root / "cache"
+LOST_SECONDS = 60.0  # where the run has failed: on several hosts, one may be gone that has a part of it
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -80,7 +66,15 @@ def main(argv: list[str] | None = None) -> int:
         command = unpack(job)
         say(f"{command['launcher']} of commit {command['commit'][:12]}, to {run_dir}")
         s3 = client("s3") if job.place or S3_WORD.search(json.dumps(command)) else None
-        return run(job, command, s3, stop)
+        told = hosts.read(job.root)
+        if len(told.names) == 1:
+            return run(job, command, s3, stop)
+        if not job.place:
+            found, wanted = f"{', '.join(told.names)}, and no {S3_VARIABLE}", "a folder in S3, by which they meet"
+            raise ValueError(message("several hosts without S3", found, wanted, "submit without --local"))
+        if told.here != told.head:
+            return cluster.work(s3, job, told, functools.partial(bring, job, command, s3), stop)
+        return run_on_several(job, command, Head(s3, job.place, told), stop)
     except (AwsError, ValueError, OSError, tarfile.TarError) as error:
         return failed(job, f"error: {error}", 1)
 
@@ -89,13 +83,8 @@ def unpack(job: Job) -> dict:
     """Put the archive's commit where the image's was; the submission's `launcher`, `options`, `environment`, `commit`.
 
     Raises:
-        ValueError: no archive, several hosts, or a checkout that is somebody's work.
+        ValueError: no archive, or a checkout that is somebody's work.
     """
-    hosts = job.root / "input/config/resourceconfig.json"
-    names = json.loads(hosts.read_text())["hosts"] if hosts.is_file() else []
-    if len(names) > 1:
-        wanted = "one: a run's processes write to one disk, which SageMaker's hosts do not share"
-        raise ValueError(message("several hosts", ", ".join(names), wanted, "submit with --instance-count 1"))
     file = job.root / "input/data" / SOURCE / "source.tar.gz"
     if not file.is_file():
         raise ValueError(
@@ -115,102 +104,84 @@ def unpack(job: Job) -> dict:
 
 def run(job: Job, command: dict, s3: "BaseClient | None", stop: Stop) -> int:
     """Bring what the command names and what the run had saved, train, upload; the exit status."""
-    words = [brought(word, s3, job.cache) for word in command["options"]]
-    given = {name: brought(value, s3, job.cache) for name, value in command["environment"].items()}
+    words, given = bring(job, command, s3)
     restored, passed_over = snapshots.restore(s3, job.run, job.place) if job.place else (None, [])
     for each in passed_over:
         say(f"a snapshot is passed over: {each}")
     if restored:
         say(f"snapshot {restored} is restored")
-    resumes = (job.run / FILE).is_file()
-    if resumes:
+    return train(job, begin(job, command, words), given, Copies(s3, job, snapshots.tag_of(job.run)), stop)
+
+
+def run_on_several(job: Job, command: dict, head: Head, stop: Stop) -> int:
+    """As `run`, by the head of several hosts, which tells the others how the run has ended."""
+    try:
+        restored = cluster.meet(head, job)
+        words, given = bring(job, command, head.s3)
+        if restored:
+            snapshots.bring(head.s3, job.run, job.place, restored)
+            say(f"snapshot {restored} is restored")
+        node, driver = cluster.ray_of(head, job)
+        try:
+            copies = Copies(head.s3, job, snapshots.tag_of(job.run), head)
+            return train(job, [*driver, *begin(job, command, words)], given, copies, stop)
+        finally:
+            node.stop(cluster.NODE_SECONDS)
+    except (AwsError, ValueError, OSError) as error:
+        cluster.tell_outcome(head, 1, str(error))
+        raise
+
+
+def bring(job: Job, command: dict, s3: "BaseClient | None") -> tuple[list[str], dict[str, str]]:
+    """Options and variables of the submission, with copies in place of what they name in S3."""
+    words = [brought(word, s3, job.cache) for word in command["options"]]
+    return words, {name: brought(value, s3, job.cache) for name, value in command["environment"].items()}
+
+
+def begin(job: Job, command: dict, words: list[str]) -> list[str]:
+    """The command that goes on with a run that is restored, or begins it."""
+    if resumes(job):
+        return ["bash", "launch/resume.sh", str(job.run)]
+    return ["bash", command["launcher"], *words]
+
+
+def resumes(job: Job) -> bool:
+    """Whether the run has begun before."""
+    return (job.run / FILE).is_file()
+
+
+def train(job: Job, command: list[str], given: dict[str, str], copies: Copies, stop: Stop) -> int:
+    """Run a launcher to its end, upload what it saves, say how it has ended; the exit status."""
+    if resumes(job):
         given = {}  # a launcher may have given one a value of its own; a resume goes by the run's record
-    begin = ["bash", "launch/resume.sh", str(job.run)] if resumes else ["bash", command["launcher"], *words]
-    copies = Copies(s3, job, snapshots.tag_of(job.run))  # before there can be another one
-    launcher = Launcher(begin, job.checkout, environment_of(given, job.run, job.cache, SAVE_SECONDS), stop)
+    launcher = Launcher(command, job.checkout, environment_of(given, job.run, job.cache, SAVE_SECONDS), stop)
     while not launcher.ended(LOOK):
         copies.look()
     status = launcher.process.returncode
     with contextlib.suppress(OSError):  # a full disk, or no run; neither may cost the last upload
         shutil.copy(job.checkout / COMMAND, job.run)  # run.json has no commit, as there is no git
-    is_whole = copies.last(GRACE - 5 - (time.monotonic() - stop.at) if stop.at is not None else LAST_SECONDS)
-    if status in (0, STOPPED_BY_RULE) and not is_whole:
-        return failed(job, "error: the run has ended, and its last upload failed", 1)
-    if status in (0, STOPPED_BY_RULE):
-        return complete(job, status)
+    is_over = status in (0, STOPPED_BY_RULE)
+    is_whole = copies.last(seconds_left(stop, LAST_SECONDS if is_over or not copies.head else LOST_SECONDS))
+    if is_over and not is_whole:
+        why = "error: the run has ended, and its last upload failed"
+        cluster.tell_outcome(copies.head, 1, why)
+        return failed(job, why, 1)
+    if is_over:
+        reason = reason_of(job, status)
+        cluster.tell_outcome(copies.head, status, reason)
+        return complete(job, status, reason)
     if stop.at is None:
-        return failed(job, launcher.said_last() or f"error: {begin[1]} ended with status {status}", status)
+        why = launcher.said_last() or f"error: the launcher has ended with status {status}"
+        cluster.tell_outcome(copies.head, status, why)
+        return failed(job, why, status)
     say(f"the launcher's status was {status}")
+    cluster.tell_outcome(copies.head, cluster.STOPPED, "the job was told to stop")
     return told_to_stop(job, stop)
-
-
-def told_to_stop(job: Job, stop: Stop) -> int:
-    """143, or 130 after SIGINT, once SageMaker has had the time to end this container."""
-    say("unfinished, as this job was told to stop")
-    if job.place:
-        # AWS does not say what it makes of a status within these seconds; a container that it ends itself has none.
-        say("waiting to be ended by SageMaker")
-        time.sleep(max(0.0, stop.at + GRACE + 60 - time.monotonic()))
-    return 128 + stop.number
 
 
 def brought(text: str, s3: "BaseClient | None", cache: Path) -> str:
     """A word with the place of a copy for each `s3://…` in it."""
     return S3_WORD.sub(lambda found: str(fetch(s3, found[0], cache)), text)
-
-
-class Copies:
-    """The snapshots of a run while it trains. What fails is said and tried again, and ends no training."""
-
-    def __init__(self, s3: "BaseClient | None", job: Job, restored: str | None) -> None:
-        self.s3, self.job, self.newest, self.not_before = s3, job, restored, 0.0
-
-    def look(self) -> None:
-        """Write a snapshot where there is a checkpoint that has none."""
-        tag = snapshots.tag_of(self.job.run)
-        if self.job.place and tag and tag != self.newest and time.monotonic() >= self.not_before:
-            if self._write(tag, tag):
-                self.newest = tag
-            else:
-                self.not_before = time.monotonic() + AGAIN
-
-    def last(self, seconds: float) -> bool:
-        """Write the run as it has ended, tried for so long; whether that was done."""
-        if not self.job.place:
-            return True
-        tag, until = snapshots.tag_of(self.job.run), time.monotonic() + seconds
-        while not self._write(f"{tag or 'start'}-ended", tag):
-            if time.monotonic() > until:
-                return False
-            time.sleep(min(AGAIN, seconds / 10) if seconds > 0 else 0)
-        return True
-
-    def _write(self, name: str, tag: str | None) -> bool:
-        try:
-            count = snapshots.upload(self.s3, self.job.run, self.job.place, name, tag)
-        except Exception as error:  # whatever it is, training goes on
-            say(f"warning: snapshot {name} was not written and is tried again: {'; '.join(str(error).split(chr(10)))}")
-            return False
-        say(f"snapshot {name}: {count} files in {self.job.place}/snapshots/{name}")
-        return True
-
-
-def complete(job: Job, status: int) -> int:
-    """0, with the reason where a rule has stopped the run."""
-    manifest = job.run / "run.json"
-    stopped = json.loads(manifest.read_text()).get("stopped", {}) if manifest.is_file() else {}
-    reason = f"{ending(stopped)[1]}: {stopped.get('reason', '')}".rstrip(": ") if status else "the run is complete"
-    say(reason)
-    replace_json(job.root / "output/data/outcome.json", {"status": status, "reason": reason})
-    return 0
-
-
-def failed(job: Job, why: str, status: int) -> int:
-    """The exit status of a failure, and why, where SageMaker reads it."""
-    why = why[:LONGEST]
-    print(why, file=sys.stderr, flush=True)
-    replace_text(job.root / "output/failure", why)
-    return status if 0 < status < 126 else 1
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ UNFINISHED = ("Stopped", "Failed")
 COPIED = ("AlgorithmSpecification", "RoleArn", "InputDataConfig", "OutputDataConfig", "ResourceConfig")
 COPIED += ("StoppingCondition", "EnableManagedSpotTraining", "Environment")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+HOST = re.compile(r"/(algo-\d+)")  # in a log stream's name
 
 
 class Wanted(NamedTuple):
@@ -40,6 +41,7 @@ class Wanted(NamedTuple):
         instance, volume_gb: its machine and disk.
         days: after which SageMaker ends it.
         spot: on capacity that may be taken away; it then begins anew, and goes on from its last snapshot.
+        hosts: machines of that kind.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Wanted(NamedTuple):
     volume_gb: int = 200
     days: float = 5
     spot: bool = False
+    hosts: int = 1
 
 
 def job_name(given: str | None, launcher: str, now: datetime) -> str:
@@ -84,7 +87,7 @@ def request(job: Wanted) -> dict:
         "RoleArn": job.role,
         "InputDataConfig": [{"ChannelName": SOURCE, "DataSource": source}],
         "OutputDataConfig": {"S3OutputPath": str(job.folder / "output")},
-        "ResourceConfig": {"InstanceType": job.instance, "InstanceCount": 1, "VolumeSizeInGB": job.volume_gb},
+        "ResourceConfig": {"InstanceType": job.instance, "InstanceCount": job.hosts, "VolumeSizeInGB": job.volume_gb},
         "StoppingCondition": stopping,
         "EnableManagedSpotTraining": job.spot,
         "Environment": {S3_VARIABLE: str(job.folder)},
@@ -139,7 +142,9 @@ def summary(found: dict) -> list[str]:
         f"{found['TrainingJobName']}: {found['TrainingJobStatus']}, {found.get('SecondaryStatus', '')}".rstrip(", ")
     ]
     resources = found.get("ResourceConfig", {})
-    lines += [f"machine: {resources['InstanceType']}"] if "InstanceType" in resources else []
+    if "InstanceType" in resources:
+        count = resources.get("InstanceCount", 1)
+        lines.append(f"machine: {f'{count} x ' if count > 1 else ''}{resources['InstanceType']}")
     begun, ended = found.get("TrainingStartTime"), found.get("TrainingEndTime")
     if begun:
         hours = ((ended or datetime.now(UTC)) - begun).total_seconds() / 3600
@@ -163,10 +168,10 @@ def wait(sagemaker: "BaseClient", name: str, seconds: float = 30.0) -> dict:
 
 
 def log_lines(logs: "BaseClient", name: str, last: int) -> list[str]:
-    """The last lines that a job's hosts have printed; none where it has not begun."""
+    """The last lines that a job's hosts have printed, of several in order of time and with the host's name."""
     from botocore.exceptions import ClientError
 
-    lines = []
+    lines: list[tuple[int, str]] = []
     with told():
         try:
             streams = logs.describe_log_streams(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
@@ -176,5 +181,7 @@ def log_lines(logs: "BaseClient", name: str, last: int) -> list[str]:
             return []
         for stream in streams:
             got = logs.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream["logStreamName"], limit=last)
-            lines += [event["message"] for event in got["events"]]
-    return lines[-last:]
+            host = HOST.search(stream["logStreamName"]) if len(streams) > 1 else None
+            begin = f"{host[1]}: " if host else ""
+            lines += [(event["timestamp"], f"{begin}{event['message']}") for event in got["events"]]
+    return [line for _, line in sorted(lines, key=lambda each: each[0])][-last:]

@@ -53,11 +53,16 @@ class Stop:
 
 
 class Launcher:
-    """A process whose output is printed as it comes, with its last lines kept; it gets the signals of `stop`."""
+    """A process whose output is printed as it comes, with its last lines kept.
 
-    def __init__(self, command: list[str], folder: Path, environment: dict[str, str], stop: Stop) -> None:
+    Args:
+        stop: whose signals it gets; None for a part of Ray's cluster, which a save needs to its end.
+    """
+
+    def __init__(self, command: list[str], folder: Path, environment: dict[str, str], stop: Stop | None) -> None:
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES)
-        stop.prepares = False
+        if stop:
+            stop.prepares = False
         self.process = subprocess.Popen(
             command,
             cwd=folder,
@@ -69,7 +74,8 @@ class Launcher:
             errors="replace",
             start_new_session=True,  # a Ctrl-C on the terminal comes once, through `stop`
         )
-        stop.to(self.process)
+        if stop:
+            stop.to(self.process)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
@@ -84,6 +90,12 @@ class Launcher:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         return self.process.returncode is not None
+
+    def stop(self, seconds: float) -> None:
+        """End it in good order, killed after so long."""
+        self.process.terminate()
+        if not self.ended(seconds):
+            self.process.kill()
 
     def said_last(self) -> str:
         """Its last message, `error: …` where there is one, of at most `LONGEST` characters."""

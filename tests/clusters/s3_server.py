@@ -1,6 +1,8 @@
 """S3 over HTTP for processes of a test: moto answers, behind a small server of the standard library."""
 
 import contextlib
+import ctypes
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import boto3
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.compat import HTTPHeaders
+from host_network import Host
 from moto import mock_aws
 from moto.core.models import botocore_stubber
 
@@ -57,16 +60,47 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served(bucket: str) -> Iterator[tuple[dict[str, str], "boto3.client"]]:
-    """An S3 with one bucket: the variables by which a process finds it, and a client of this process."""
+def store(bucket: str) -> Iterator["boto3.client"]:
+    """An S3 with one bucket, in this process: its client."""
     with mock_aws():
         s3 = boto3.client("s3", region_name="us-east-1")
         s3.create_bucket(Bucket=bucket)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield KEYS | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"}, s3
-        finally:
-            server.shutdown()
-            server.server_close()
+        yield s3
+
+
+@contextlib.contextmanager
+def listening(host: Host | None = None) -> Iterator[dict[str, str]]:
+    """`store` for other processes, of this machine or of the network of a host: the variables by which they find it."""
+    own = socket_of(host) if host else socket.create_server(("127.0.0.1", 0))
+    server = ThreadingHTTPServer(own.getsockname(), Handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = own
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield KEYS | {"AWS_ENDPOINT_URL": "http://{}:{}".format(*own.getsockname())}
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def socket_of(host: Host) -> socket.socket:
+    """A socket that listens on a host, for this process: a socket stays in the network of the thread that makes it."""
+    made = []
+
+    def make() -> None:
+        with open(f"/proc/{host.holder.pid}/ns/net") as space:
+            if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), 0):
+                raise OSError(ctypes.get_errno(), "setns")
+        made.append(socket.create_server((host.address, 0)))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    return made[0]
+
+
+@contextlib.contextmanager
+def served(bucket: str) -> Iterator[tuple[dict[str, str], "boto3.client"]]:
+    """`store` and `listening` on this machine."""
+    with store(bucket) as s3, listening() as environment:
+        yield environment, s3

@@ -1,15 +1,13 @@
 """A job of SageMaker with the real launcher: taken away in the middle, begun again on an empty disk. S3 is moto's."""
 
-import hashlib
 import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 from compared import comparable, differing
 from s3_server import served
-from sagemaker_jobs import BUCKET, ROOT, Job
+from sagemaker_jobs import BUCKET, ROOT, Job, image
 
 from rft.runs.find import read_json
 from rft.runs.memory import marked_processes
@@ -27,17 +25,6 @@ def archive(tmp_path_factory) -> bytes:
     clone = tmp_path_factory.mktemp("clone") / "rft"
     subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", clone], check=True)
     return source.archive(clone, "launch/train_grpo_tiny.sh", OPTIONS)
-
-
-def image(place: Path) -> Path:
-    """What the image has: the environment, set up for this folder, here by links to our own."""
-    (place / ".venv-cpu").mkdir(parents=True)
-    for part in ("bin", "lib", "pyvenv.cfg"):
-        (place / ".venv-cpu" / part).symlink_to(ROOT / ".venv-cpu" / part)
-    made_of = b"".join((ROOT / name).read_bytes() for name in ("requirements/cpu.txt", "pyproject.toml"))
-    stamp = f"stack cpu, root {place}, {hashlib.sha256(made_of).hexdigest()}  -\n"  # as launch/setup.sh writes it
-    (place / ".venv-cpu/.rft-setup").write_text(stamp)
-    return place
 
 
 def test_a_job_that_is_taken_away_ends_with_the_numbers_of_one_that_is_not(archive, tmp_path):

@@ -92,6 +92,7 @@ def test_submit_status_logs_and_list(world, monkeypatch, capsys):
     monkeypatch.setenv("SEED", "3")
     monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 30)
     words = ("--steps", "4", "--image-tag", "old", "--spot", "--description", "a | b", "--days", "2", "--wait")
+    words += ("--instance-count", "2")
     assert submit(*words) == 0
     assert "Completed" in capsys.readouterr().out
 
@@ -99,7 +100,7 @@ def test_submit_status_logs_and_list(world, monkeypatch, capsys):
     assert found["RoleArn"] == ROLE and found["EnableManagedSpotTraining"]
     assert found["AlgorithmSpecification"]["TrainingImage"].endswith("/rft:old")
     assert found["StoppingCondition"] == {"MaxRuntimeInSeconds": 172800, "MaxWaitTimeInSeconds": 345600}
-    assert found["ResourceConfig"]["InstanceCount"] == 1 and "HyperParameters" not in found
+    assert found["ResourceConfig"]["InstanceCount"] == 2 and "HyperParameters" not in found
     (channel,) = found["InputDataConfig"]
     place = channel["DataSource"]["S3DataSource"]["S3Uri"]
     assert re.fullmatch(rf"s3://{BUCKET}/rft/first/source/\d{{8}}T\d{{6}}", place)
@@ -120,6 +121,12 @@ def test_submit_status_logs_and_list(world, monkeypatch, capsys):
     logs.put_log_events(logGroupName=jobs.LOG_GROUP, logStreamName="first/algo-1-17", logEvents=lines)
     assert cli.main(["logs", "first", "--lines", "2"]) == 0
     assert capsys.readouterr().out == "line 1\nline 2\n"
+    # Of two hosts.
+    logs.create_log_stream(logGroupName=jobs.LOG_GROUP, logStreamName="first/algo-2-17")
+    second = [{"timestamp": lines[0]["timestamp"] + n, "message": f"of the second {n}"} for n in range(2)]
+    logs.put_log_events(logGroupName=jobs.LOG_GROUP, logStreamName="first/algo-2-17", logEvents=second)
+    assert cli.main(["logs", "first", "--lines", "3"]) == 0
+    assert capsys.readouterr().out == "algo-1: line 1\nalgo-2: of the second 1\nalgo-1: line 2\n"
 
     assert "| first | launch/train_toy.sh | a / b |" in (world.checkout / jobs.LOG).read_text()
     with (world.checkout / jobs.LOG).open("a") as file:
@@ -140,7 +147,7 @@ def test_an_image_is_made_of_the_commit_and_pushed(world, capsys):
     assert re.fullmatch(r"123456789012\.dkr\.ecr\.us-east-1\.amazonaws\.com/rft:[0-9a-f]{12}", address)
     assert build.split() == ["build", "--file", "launch/sagemaker/Dockerfile", "--tag", address, "-"]
     with tarfile.open(world.docker / "stdin_build") as context:
-        assert set(context.getnames()) == {"launch", "launch/train_toy.sh", "launch/resume.sh"}
+        assert set(context.getnames()) == {"launch", *(f"launch/{name}.sh" for name in ("train_toy", "resume", "node"))}
     assert login.split()[:2] == ["login", "--username"] and "--password-stdin" in login
     password = (world.docker / "stdin_login").read_text()
     assert password and password not in login
@@ -173,7 +180,9 @@ def test_a_job_on_this_machine_needs_no_account(world, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["launch/train_toy.sh", "--instance-count", "2"], "wanted 1"),
+        (["launch/train_toy.sh", "--instance-count", "0"], "found --instance-count 0, wanted 1 or more"),
+        (["launch/train_toy.sh", "--local", "--instance-count", "2"], "wanted 1: hosts meet in S3"),
+        (["launch/sft_20b.sh", "--instance-count", "2"], "wanted 1: its ranks are of one machine"),
         (["launch/train_no.sh"], "found 'launch/train_no.sh'"),
         (["launch/resume.sh"], "wanted a launcher"),
         (["launch/train_toy.sh", "--job-name", "under_score"], "found --job-name 'under_score'"),
@@ -298,7 +307,8 @@ def test_resume_goes_on_in_the_folder_of_a_job_that_was_stopped(world, monkeypat
     job = jobs.Wanted(
         "first", "image:tag", ROLE, cli.Place(BUCKET, "rft/first"), cli.Place(BUCKET, "rft/first/source/1")
     )
-    asked = jobs.request(job._replace(spot=True))
+    assert jobs.request(job)["ResourceConfig"]["InstanceCount"] == 1
+    asked = jobs.request(job._replace(spot=True, hosts=2))
     stopped = described("Stopped", "MaxRuntimeExceeded", **asked)
     with Stubber(sagemaker) as stub:
         stub.add_response("describe_training_job", stopped, {"TrainingJobName": "first"})
@@ -317,6 +327,7 @@ def test_resume_goes_on_in_the_folder_of_a_job_that_was_stopped(world, monkeypat
     shown = capsys.readouterr()
     assert f"S3: s3://{BUCKET}/rft/first\n" in shown.out
     assert "found first resumed by second, InProgress; wanted one job at a time; resume second" in shown.err
+    assert "machine: 2 x ml.p4de.24xlarge" in jobs.summary(stopped)
     assert "found first InProgress" in shown.err and "found first Failed, with no folder of ours" in shown.err
     assert "| second | resumes first |" in (world.checkout / jobs.LOG).read_text()
 

@@ -166,12 +166,8 @@ def test_what_is_not_in_s3_is_said_before_the_launcher_begins(job):
     assert "begins at" not in toy.said()
 
 
-def test_several_hosts_and_a_clone_are_refused(job, tmp_path):
+def test_a_clone_is_refused(job, tmp_path):
     toy = job()
-    (toy.place / "ml1/input/config").mkdir(parents=True)
-    (toy.place / "ml1/input/config/resourceconfig.json").write_text('{"hosts": ["algo-1", "algo-2"]}')
-    toy.begin()
-    assert toy.end() == 1 and "algo-1, algo-2" in (toy.root / "output/failure").read_text()
     toy.begin(checkout=tmp_path / "checkout")
     assert toy.end() == 1 and "this is a clone" in (toy.root / "output/failure").read_text()
     assert (tmp_path / "checkout/launch/train_toy.sh").is_file()
