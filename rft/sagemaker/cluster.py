@@ -106,7 +106,7 @@ def attend(s3: "BaseClient", job: Job, worker: Worker, node: Launcher, restored:
             try:
                 worker.answer(note.get("wanted"), lambda wanted: write_part(s3, job, wanted, restored))
                 remove_older(job.run, note.get("committed"))
-            except (AwsError, OSError) as error:
+            except Exception as error:  # whatever it is, training goes on
                 why = "; ".join(str(error).splitlines())
                 say(f"warning: a part of a snapshot was not written and is tried again: {why}")
                 not_before = time.monotonic() + (AGAIN if stop.at is None else 1.0)

@@ -13,7 +13,7 @@ from rft.record.readers import read_jsonl
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 LAUNCHER = ["bash", "launch/train_grpo_tiny.sh", "--max_samples", "64", "--save_steps", "1"]  # 2 steps
-PLACES = re.compile(r"^node (n\d) \([\d.]+\): .*(policy rank 0|vLLM engine 0)", re.MULTILINE)
+PLACES = re.compile(r"^node (n\d) \([\d.]+\): ((?:trainer|policy rank|vLLM engine).*)$", re.MULTILINE)
 
 
 def test_with_no_node_lost_the_sums_are_trained_by_an_actor_on_one_and_an_engine_on_the_other(tmp_path):
@@ -22,11 +22,12 @@ def test_with_no_node_lost_the_sums_are_trained_by_an_actor_on_one_and_an_engine
         launch = two.drive(LAUNCHER, out, RUN_DIR=str(run))
         assert launch.wait(timeout=1500) == 0, out.read_text()[-6000:]
         said = (run / "train.log").read_text()
-        assert {what: node for node, what in PLACES.findall(said)}.keys() == {"policy rank 0", "vLLM engine 0"}
-        assert {node for node, _ in PLACES.findall(said)} == {"n1", "n2"}, said[-6000:]
+        # Controller and policy rank 0 are on the launcher's node.
+        where = {who: node for node, here in PLACES.findall(said) for who in here.split(", ")}
+        assert where == {"trainer": "n1", "policy rank 0": "n1", "vLLM engine 0": "n2"}, said[-6000:]
         assert [record["global_step"] for record in read_jsonl(run / TRAINING_FILE)] == [1, 2]
         shown = re.findall(r"^node (n\d) .*: (policy rank 0|engine 0)", out.read_text(), re.MULTILINE)
-        assert {node for node, _ in shown} == {"n1", "n2"}, "where they will be is shown before"
+        assert shown == [("n1", "policy rank 0"), ("n2", "engine 0")], "where they will be is shown before"
         assert all(part.poll() is None for part in two.parts), "a cluster of RAY_ADDRESS is left running"
 
 
