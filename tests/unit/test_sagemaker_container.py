@@ -4,24 +4,10 @@ import json
 import signal
 
 import pytest
-from s3_server import Handler, served
+from s3_server import Handler
 from sagemaker_jobs import BUCKET, toy_job
 
 from rft.sagemaker import container, places
-
-
-@pytest.fixture(scope="module")
-def store():
-    with served(BUCKET) as (environment, s3):
-        yield environment, s3
-
-
-@pytest.fixture
-def s3(store):
-    """Empty."""
-    for entry in store[1].list_objects_v2(Bucket=BUCKET).get("Contents", []):
-        store[1].delete_object(Bucket=BUCKET, Key=entry["Key"])
-    return store[1]
 
 
 @pytest.fixture
