@@ -1,7 +1,8 @@
 # make setup: this machine's stack, RFT_STACK=gpu or cpu the other, RFT_STACK=cpu-0.9.4 or cpu-0.9.10 a newer OpenRLHF.
-# make quick: what to run before a commit, in minutes. make test: everything, cheap gates first. make unit, make lint: those
-# alone. make clusters: several hosts. They set up the CPU stack, in which all tests run. make test-next: check, unit and stack
-# with the newer OpenRLHF. tests/README.md says what is where.
+# make quick: what to run before a commit, in minutes. make test: before a merge, cheap gates first. make runs: whole runs that
+# are broken, killed and resumed; continuous integration runs it after make test. make unit, make lint: those alone. make clusters:
+# several hosts. They set up the CPU stack, in which all tests run. make test-next: check, unit, stack and runs with the newer
+# OpenRLHF. tests/README.md says what is where.
 SHELL := bash
 .SHELLFLAGS := -Eeuo pipefail -c
 .NOTPARALLEL:
@@ -16,7 +17,7 @@ SCRIPTS = $(shell find . -name '.[!.]*' ! -name .ci -prune -o -path ./runs -prun
 stage = @printf '==> %s\n' '$@'; start=$$(date +%s); { $(1); }; printf '==> %s: %d s\n' '$@' $$(($$(date +%s) - start))
 pytest = $(call stage,$(PYTHON) -m pytest $(1))
 
-.PHONY: quick test test-next setup cpu-stack lint check unit overlay code short commands stack clusters
+.PHONY: quick test test-next setup cpu-stack lint check unit overlay code short commands stack runs clusters
 
 quick: cpu-stack lint check unit overlay short
 
@@ -25,7 +26,7 @@ test: cpu-stack lint check unit overlay code commands stack
 # A stack to which the series has been carried by rebase (docs/overlay.md); the other one: make test-next NEXT=cpu-0.9.10.
 NEXT := cpu-0.9.4
 test-next:
-	@$(MAKE) --no-print-directory STACK=$(NEXT) check unit stack
+	@$(MAKE) --no-print-directory STACK=$(NEXT) check unit stack runs
 
 setup:
 	$(call stage,bash -c '. launch/common.sh; setup_env' setup)
@@ -39,8 +40,9 @@ lint: cpu-stack
 check: cpu-stack
 	$(call stage,$(PYTHON) -m rft.overlay check --python $(PYTHON))
 
+# A quarter of their time is waiting: four at once.
 unit overlay: cpu-stack
-	$(call pytest,tests/$@ --numprocesses 2)
+	$(call pytest,tests/$@ --numprocesses 4)
 
 # The real code server: attacks, canonical and wrong programs, load. Sandboxes wait as much as they work: two at once.
 # Each attack waits a minute for what it left: on a host on which something always is, five of them tell as much as all.
@@ -49,7 +51,7 @@ code: cpu-stack
 
 # One real run: rollouts, updates, syncs and evaluations, until its rate has destroyed the model and a rule stops it.
 short: cpu-stack
-	$(call pytest,tests/stack/test_broken_runs.py::test_exploding_learning_rate_and_evaluations)
+	$(call pytest,tests/runs/test_broken_runs.py::test_exploding_learning_rate_and_evaluations)
 
 # What users call: the scripts, the evaluation, whose engines keep 1 GB of KV cache each until their process ends, and jobs on a
 # real Slurm of three nodes in namespaces, which train nothing (as root, else they skip). They wait more than they work: four at
@@ -66,6 +68,11 @@ clusters: cpu-stack
 
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
 # Long files first, so that both end together.
-LONGEST := $(addprefix tests/stack/test_,loud_failure.py training_run.py broken_runs.py resume.py)
+LONGEST := $(addprefix tests/stack/test_,training_run.py benchmarks.py search_agent.py sft_run.py)
+side_by_side = --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15
 stack: cpu-stack
-	$(call pytest,tests/patches $(LONGEST) tests/stack --ignore $(EVALUATION) --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15)
+	$(call pytest,tests/patches $(LONGEST) tests/stack --ignore $(EVALUATION) $(side_by_side))
+
+# Whole runs that are broken, killed, stopped and resumed.
+runs: cpu-stack
+	$(call pytest,$(addprefix tests/runs/test_,loud_failure.py broken_runs.py) tests/runs $(side_by_side))

@@ -49,6 +49,7 @@ def warm_started(data: Path, seed: int, cache: Path, task: str = "sums") -> Path
         ValueError: the problem file is missing or malformed.
     """
     problems = TASKS[task].read_split(data)
+    cache = cache / task  # a lock for each: launches of two tasks do not wait for each other
     place = cache / checkpoint_key(data, seed, task)
     if place.is_dir():
         print(f"warm start: cached ({place.name[:12]})")

@@ -24,6 +24,7 @@ from rft.overlay.series import build_lock, dump, sha256
 from rft.overlay.state import Inspection
 from rft.record.environment import stack_name
 
+COLLECT_SELDOM = "rft-collect-seldom.pth"  # of launch/setup.sh
 SKIPPED = ("runs", "*.egg-info", "shared")
 
 
@@ -143,6 +144,7 @@ def _link_environment(place: Path) -> None:
         _link(site / name, own / name, name, real, files)
         shutil.copytree(site / metadata, own / metadata)  # copied: an `apply` here must not reach the original
     (own / "rft-shadow.pth").write_text(f"{place}\n{site}\n")
+    shutil.copy2(site / COLLECT_SELDOM, own / COLLECT_SELDOM)
     # What the launcher compares before it would install anything.
     stamp = '. launch/common.sh; setup_fingerprint >"$VENV/$STAMP"'
     subprocess.run(

@@ -1,6 +1,6 @@
 """launch/resume.sh: one command finds how a run was started and starts it again, and refuses what differs.
 
-A run that is really killed and resumed by it: tests/stack/test_resume.py.
+A run that is really killed and resumed by it: tests/runs/test_resume.py.
 """
 
 import json

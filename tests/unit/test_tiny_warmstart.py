@@ -109,7 +109,7 @@ def test_cache_is_hit_until_something_that_matters_changes(data, tmp_path, three
     assert warmstart.warm_started(data, 1, cache) != place and three_steps == [0, 1]
     write_splits({"warm": PROBLEMS[:-1]}, data.parent)
     assert warmstart.warm_started(data, 0, cache) != place and three_steps == [0, 1, 0]
-    assert len(list(cache.iterdir())) == 3  # nothing partial is left
+    assert len(list((cache / "sums").iterdir())) == 3  # nothing partial is left
 
 
 def test_a_task_has_its_own_checkpoint_and_tokenizer(tmp_path, three_steps):
@@ -128,7 +128,7 @@ def test_a_failed_training_leaves_no_cache_entry(data, tmp_path, monkeypatch):
     monkeypatch.setattr(supervised, "train", broken)
     with pytest.raises(RuntimeError):
         warmstart.warm_started(data, 0, tmp_path / "cache")
-    assert not list((tmp_path / "cache").iterdir())
+    assert not list((tmp_path / "cache/sums").iterdir())
 
 
 def test_command_line_uses_the_cache_without_importing_torch(data, tmp_path, three_steps):
