@@ -40,9 +40,8 @@ lint: cpu-stack
 check: cpu-stack
 	$(call stage,$(PYTHON) -m rft.overlay check --python $(PYTHON))
 
-# A quarter of their time is waiting: four at once.
 unit overlay: cpu-stack
-	$(call pytest,tests/$@ --numprocesses 4)
+	$(call pytest,tests/$@ --numprocesses 2)
 
 # The real code server: attacks, canonical and wrong programs, load. Sandboxes wait as much as they work: two at once.
 # Each attack waits a minute for what it left: on a host on which something always is, five of them tell as much as all.
