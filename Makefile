@@ -1,6 +1,6 @@
 # make setup: this machine's stack, RFT_STACK=gpu or cpu the other, RFT_STACK=cpu-0.9.4 or cpu-0.9.10 a newer OpenRLHF.
-# make quick: what to run before a commit, in minutes. make test: before a merge, cheap gates first. make runs: whole runs that
-# are broken, killed and resumed; continuous integration runs it after make test. make unit, make lint: those alone. make clusters:
+# make quick: what to run before a commit, in minutes. make test: before a merge, cheap gates first. make runs: whole runs of other
+# tasks, broken, killed, resumed; continuous integration runs it after make test. make unit, make lint: those alone. make clusters:
 # several hosts. They set up the CPU stack, in which all tests run. make test-next: check, unit, stack and runs with the newer
 # OpenRLHF. tests/README.md says what is where.
 SHELL := bash
@@ -40,8 +40,9 @@ lint: cpu-stack
 check: cpu-stack
 	$(call stage,$(PYTHON) -m rft.overlay check --python $(PYTHON))
 
+# A quarter of their time they wait.
 unit overlay: cpu-stack
-	$(call pytest,tests/$@ --numprocesses 2)
+	$(call pytest,tests/$@ --numprocesses 3)
 
 # The real code server: attacks, canonical and wrong programs, load. Sandboxes wait as much as they work: two at once.
 # Each attack waits a minute for what it left: on a host on which something always is, five of them tell as much as all.
@@ -67,11 +68,11 @@ clusters: cpu-stack
 
 # The real stack, with its patches and without each. Two files at once: a start leaves cores idle, and takes up to 8 GB.
 # Long files first, so that both end together.
-LONGEST := $(addprefix tests/stack/test_,training_run.py benchmarks.py search_agent.py sft_run.py)
+LONGEST := $(addprefix tests/stack/test_,training_run.py benchmarks.py sft_run.py)
 side_by_side = --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15
 stack: cpu-stack
 	$(call pytest,tests/patches $(LONGEST) tests/stack --ignore $(EVALUATION) $(side_by_side))
 
-# Whole runs that are broken, killed, stopped and resumed.
+# Whole runs beside the one that `stack` shares: of other tasks, and such as break, are killed or stopped, and resumed.
 runs: cpu-stack
-	$(call pytest,$(addprefix tests/runs/test_,loud_failure.py broken_runs.py) tests/runs $(side_by_side))
+	$(call pytest,$(addprefix tests/runs/test_,loud_failure.py search_agent.py broken_runs.py) tests/runs $(side_by_side))
