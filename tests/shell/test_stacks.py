@@ -32,6 +32,19 @@ def library_in_use(environment):
 
 
 @needs_uv
+def test_python_collects_garbage_seldom_in_the_cpu_stack_alone(checkout):
+    """Also in an environment that was set up before there was such a thing."""
+    assert setup(checkout)[0] == 0
+    (checkout / ".venv-cpu/lib/python3.11/site-packages/rft-collect-seldom.pth").unlink()
+    found = {}
+    for stack in ("cpu", "gpu"):
+        assert setup(checkout, RFT_STACK=stack)[0] == 0
+        command = [checkout / f".venv-{stack}/bin/python", "-c", "import gc; print(gc.get_threshold()[0])"]
+        found[stack] = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert found == {"cpu": "50000\n", "gpu": "700\n"}
+
+
+@needs_uv
 def test_each_stack_has_an_environment_of_its_own(checkout):
     """.venv comes to name the one for GPUs, and stays: a later set-up of the other stack changes nothing there."""
     code, out, _ = setup(checkout)
