@@ -1,12 +1,9 @@
 """The tiny code task through the whole stack: its server is killed in mid-run, which ends by name and is resumed."""
 
 import json
-import os
-import signal
-import time
 
 import pytest
-from launches import background, end, marked_process, stop_of
+from launches import background, end, server_fell
 
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
@@ -20,18 +17,7 @@ LAUNCH = ["bash", "launch/train_grpo_tiny_code.sh", "--max_samples", str(32 * ST
 def test_a_killed_code_server_ends_the_training_which_goes_on_with_another_one(tmp_path):
     run_dir, output = tmp_path / "run", tmp_path / "out"
     launcher = background(LAUNCH, output, RUN_DIR=str(run_dir), SEED="0")
-    try:
-        pid = marked_process(run_dir, launcher, output, b"\0rft.code_server\0")
-        os.kill(pid, signal.SIGKILL)
-        begin = time.monotonic()
-        assert launcher.wait(timeout=300) == 1, output.read_text()[-4000:]
-    finally:
-        end(launcher)
-    seconds = time.monotonic() - begin
-    print(f"code server: {seconds:.1f} s from the kill to the exit")
-    said = output.read_text()
-    assert f"error: the run was ended\n  found:  the code server, process {pid} on " in said, said[-6000:]
-    assert (stop_of(run_dir)["rule"], stop_of(run_dir)["exit_status"]) == ("code_server_died", 1)
+    _, seconds = server_fell(run_dir, launcher, output, b"\0rft.code_server\0", "code server", "code_server_died")
     assert seconds < 60 and marked_processes(str(run_dir)) == []  # the bound of users, not of this machine
     assert not (run_dir / "adapter").exists()
 

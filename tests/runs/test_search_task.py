@@ -1,12 +1,9 @@
 """The tiny search task through the whole stack: its retriever is killed, which ends the run by name; it is resumed."""
 
 import json
-import os
-import signal
-import time
 
 import pytest
-from launches import background, end, marked_process, stop_of
+from launches import background, end, server_fell
 from passages_server import retriever
 from tiny_search import tiny_search
 
@@ -26,19 +23,8 @@ def test_a_killed_retriever_ends_the_training_which_goes_on_with_one_of_the_same
     few = tmp_path / "few.jsonl"
     few.write_text("".join((data / "heldout.jsonl").read_text().splitlines(keepends=True)[:EVALUATED]))
     launcher = background(LAUNCH, output, RUN_DIR=str(run_dir), SEED="0", EVAL_DATASET=str(few))
-    try:
-        pid = marked_process(run_dir, launcher, output, b"\0rft.retriever\0")
-        os.kill(pid, signal.SIGKILL)
-        begin = time.monotonic()
-        assert launcher.wait(timeout=300) == 1, output.read_text()[-4000:]
-    finally:
-        end(launcher)
-    seconds = time.monotonic() - begin
-    print(f"retriever: {seconds:.1f} s from the kill to the exit")
-    said = output.read_text()
-    assert f"error: the run was ended\n  found:  the retriever, process {pid} on " in said, said[-6000:]
+    said, seconds = server_fell(run_dir, launcher, output, b"\0rft.retriever\0", "retriever", "retriever_died")
     assert f"then bash launch/resume.sh {run_dir}" in said
-    assert (stop_of(run_dir)["rule"], stop_of(run_dir)["exit_status"]) == ("retriever_died", 1)
     assert seconds < 60 and marked_processes(str(run_dir)) == []  # the bound of users, not of this machine
     record = json.loads((run_dir / "run.json").read_text())
     assert record["retriever"]["corpus_name"] == "corpus.jsonl" and record["agent"]["max_turns"] == 3

@@ -43,6 +43,29 @@ def marked_process(run_dir: Path, launcher: subprocess.Popen, output: Path, titl
     return found
 
 
+def server_fell(
+    run_dir: Path, launcher: subprocess.Popen, output: Path, title: bytes, name: str, rule: str
+) -> tuple[str, float]:
+    """Kill the launch's server, once a checkpoint is there; it must end by the server's `name` and `rule`.
+
+    Returns:
+        What the launch has printed, and the seconds from the kill to its exit.
+    """
+    try:
+        pid = marked_process(run_dir, launcher, output, title)
+        os.kill(pid, signal.SIGKILL)
+        begin = time.monotonic()
+        assert launcher.wait(timeout=300) == 1, output.read_text()[-4000:]
+    finally:
+        end(launcher)
+    seconds = time.monotonic() - begin
+    print(f"{name}: {seconds:.1f} s from the kill to the exit")
+    said = output.read_text()
+    assert f"error: the run was ended\n  found:  the {name}, process {pid} on " in said, said[-6000:]
+    assert (stop_of(run_dir)["rule"], stop_of(run_dir)["exit_status"]) == (rule, 1)
+    return said, seconds
+
+
 def fell(
     run_dir: Path,
     process: subprocess.Popen | Training,
