@@ -3,7 +3,6 @@
 A probe takes a second and the imports before it ten; dozens of probes share them.
 """
 
-import gc
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ranks import fork_context, redirect_output
+from ranks import begin_fork, fork_context
 from shadow import shadow_variables, site_of
 
 from rft.overlay.commands import REPOSITORY
@@ -42,8 +41,7 @@ def _fork(
 
 
 def _with(environment: dict[str, str], output: Path, function: Callable, *arguments) -> None:
-    redirect_output(output)
-    gc.freeze()  # as in ranks.py: half of what a probe takes
+    begin_fork(output)
     os.environ.clear()  # the server's, as it was when that began
     os.environ.update(environment)
     function(*arguments)

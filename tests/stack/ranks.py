@@ -29,8 +29,12 @@ def fork_context() -> multiprocessing.context.BaseContext:
     return context
 
 
-def redirect_output(output: Path) -> None:
-    """From now on what this process prints, errors included, goes to the file."""
+def begin_fork(output: Path) -> None:
+    """First in a fork: what it prints, errors included, goes to the file, and what was imported before is not garbage.
+
+    DeepSpeed collects ten times as it starts: half a second each with all that is imported.
+    """
+    gc.freeze()
     file = output.open("w", buffering=1)
     for stream in (1, 2):
         os.dup2(file.fileno(), stream)
@@ -81,8 +85,7 @@ def _run(jobs: list[tuple]) -> list[tuple[int | None, str]]:
 
 def run_job(function: Callable, command: list[str], environment: dict[str, str], output: Path) -> None:
     """In a process of `fork_context`: call a function of runpy as if `command` had been started."""
-    redirect_output(output)
-    gc.freeze()  # DeepSpeed collects garbage ten times as it starts: half a second each with all that is imported
+    begin_fork(output)
     for name in OF_THE_CALLER:
         os.environ.pop(name, None)
     os.environ.update(environment)
