@@ -1,6 +1,7 @@
 """Every test runs on the CPU, offline, with the settings that make the stack start fast."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,10 @@ for name, value in {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }.items():
     os.environ.setdefault(name, value)
+
+# What a script starts with `&` ignores Ctrl-C, and so would all that tests start, to which they send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no fault of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,7 +11,6 @@ from float32_truth import assert_only_rounding_parts_evaluations
 from launches import background, end, fell, stop_of, tail, wait_for
 from tiny_dense import make_dense_checkpoint
 
-from rft.record.environment import stack_name
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
 from rft.runs.memory import marked_processes
@@ -109,4 +108,4 @@ def test_full_training_syncs_until_its_actors_are_killed(sync, victims, named, d
 
 def launch(run_dir: Path, output: Path, *options: str) -> subprocess.Popen:
     """The tiny launcher in the background."""
-    return background([*LAUNCH, *options], output, RUN_DIR=str(run_dir), SEED="0", RFT_STACK=stack_name())
+    return background([*LAUNCH, *options], output, RUN_DIR=str(run_dir), SEED="0")

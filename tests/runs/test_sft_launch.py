@@ -8,7 +8,6 @@ import pytest
 from launches import ROOT, background, end
 from ranks import run_module
 
-from rft.record.environment import stack_name
 from rft.record.names import TRAINING_FILE
 from rft.record.readers import read_jsonl
 
@@ -25,7 +24,7 @@ def run(tmp_path_factory):
 
 def launched(place, *options: str, status: int = 0, **variables: str) -> str:
     said = place.with_suffix(".out")
-    launcher = background([*LAUNCHER, *options], said, RUN_DIR=str(place), RFT_STACK=stack_name(), **variables)
+    launcher = background([*LAUNCHER, *options], said, RUN_DIR=str(place), **variables)
     try:
         assert launcher.wait(timeout=900) == status, said.read_text()[-6000:]
     finally:
@@ -68,7 +67,7 @@ def test_grpo_goes_on_from_the_run(run, tmp_path):
 
 def test_a_launch_that_is_asked_to_stop_resumes_in_the_same_order(run, tmp_path):
     place, said = tmp_path / "run", tmp_path / "out"
-    launcher = background([*LAUNCHER, "--full_determinism"], said, RUN_DIR=str(place), RFT_STACK=stack_name())
+    launcher = background([*LAUNCHER, "--full_determinism"], said, RUN_DIR=str(place))
     try:
         wait_for_steps(place, launcher, said, 3)
         launcher.send_signal(signal.SIGUSR1)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from direct import Training
 
+from rft.record.environment import stack_name
 from rft.runs.memory import marked_processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,8 +21,10 @@ def stop_of(run_dir: Path) -> dict:
 
 
 def background(command: list[str], output: Path, **variables: str) -> subprocess.Popen:
+    """Start a launcher, in the stack that the tests run in."""
     of_the_caller = ("RAY_", "VLLM_", "OMP_", "METRICS_LOG_DIR", "DRY_RUN", "RUN_DIR")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)} | variables
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(of_the_caller)}
+    environment |= {"RFT_STACK": stack_name()} | variables
     with output.open("wb") as out:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
 
