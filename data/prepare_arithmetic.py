@@ -21,7 +21,7 @@ from rft.tiny.tasks import TASKS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--task", choices=TASKS, default="sums", help="what the problems are (default: sums)")
     parser.add_argument("--seed", type=int, default=0)

@@ -8,8 +8,9 @@
 # or, where model and data are made by the launcher, as in launch/tiny.sh, its steps: begin_run "$@"; phase NAME;
 # setup_env; start_ray; run CMD ARG…; train_and_measure "$@".
 #
-# Environment: RUN_DIR (default runs/<launcher>/<UTC time>), RFT_STACK=cpu|gpu (default: gpu where nvidia-smi lists
-# one), CLUSTER=NAME of launch/clusters (default: by nvidia-smi), RAY_ADDRESS (use that cluster and leave it running),
+# Environment: RUN_DIR (default runs/<launcher>/<UTC time>), RFT_STACK=cpu|gpu or a newer release of docs/overlay.md
+# (default: gpu where nvidia-smi lists one; of tiny launchers cpu), CLUSTER=NAME of launch/clusters (of large GRPO
+# launchers; default: by nvidia-smi), RAY_ADDRESS (GRPO: use that cluster and leave it running),
 # DRY_RUN=1 (check the options, print the commands, touch nothing), PREFLIGHT=only (check, then end) or 0 (skip the
 # checks), RESUMABLE=0 (keep no state for launch/resume.sh), SAVE_SECONDS (default 90: what a training has to save and
 # stop after SIGTERM; 0: nothing), START_CODE_SERVER=1 (one for the run; tasks of programs do by themselves) on

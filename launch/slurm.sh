@@ -10,8 +10,8 @@
 #   bash launch/slurm.sh cancel RUN [--now]            save, then end; --now ends without saving. No job follows
 #   bash launch/slurm.sh resume RUN                    one more job for a run that has not ended
 #
-# CLUSTER: gh200, h100, 3node_retriever (launch/clusters/slurm_*.env, which list what may be set), or a file NAME.env of
-# your own. RUN: a run's directory. docs/slurm.md
+# CLUSTER: gh200, h100, 3node_retriever (launch/clusters/slurm_*.env; launch/slurm/preset.sh lists what may be set), or a
+# file NAME.env of your own. RUN: a run's directory. docs/slurm.md
 set -Eeuo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
