@@ -52,11 +52,14 @@ def begin_step(tokens: int, learned: int) -> None:
     _step.update(began=time.perf_counter(), tokens=tokens, learned_tokens=learned)
 
 
-def log_step(trainer: "SFTTrainer", global_step: int, logs: dict) -> None:
+def log_step(trainer: "SFTTrainer", global_step: int, logs: dict) -> dict:
     """Append the step to training_metrics.jsonl, on rank 0; call on every rank.
 
     Args:
         logs: `loss_mean`, this rank's part of the step's loss, and `lr`.
+
+    Returns:
+        What W&B and TensorBoard get: the step's numbers, and of `logs` what is not one rank's alone.
     """
     strategy = trainer.strategy
     sums = strategy.all_reduce({name: float(_step[name]) for name in ("tokens", "learned_tokens")}, "sum")
@@ -72,6 +75,13 @@ def log_step(trainer: "SFTTrainer", global_step: int, logs: dict) -> None:
     if strategy.is_rank_0():
         metrics.log_training_step(global_step, found)
         print(f"step {global_step}: loss {found['sft_loss']:.4f}, {seconds:.1f} s", flush=True)
+    return {name: value for name, value in logs.items() if name != "loss_mean"} | found
+
+
+def is_last(trainer: "SFTTrainer", global_step: int) -> bool:
+    """Whether the training ends with this step: its adapter is the one that is kept, and so is measured."""
+    rows = len(trainer.train_dataloader.dataset)
+    return global_step == trainer.epochs * steps_of(rows, trainer.args.train_batch_size)
 
 
 def log_evaluation(strategy: "DeepspeedStrategy", global_step: int, loss: float, learned: float) -> dict:
