@@ -48,6 +48,12 @@ def _first_with(packages: list[Package], package: Package, name: str) -> Package
     return next(p for p in packages if p.import_name == package.import_name and name in p.patches)
 
 
+def _outline(package: Package, name: str) -> tuple:
+    """Header and files of a patch: what the details say of it."""
+    data = package.patches[name]
+    return fields(header_text(data)), [diff.path for diff in parse_patch(data, name)]
+
+
 def _carried(package: Package) -> str:
     """What `rebase` has made of the series that this one comes from, by rebase.json; empty without one."""
     file = package.folder / Carried.FILE
@@ -70,10 +76,14 @@ def _details(package: Package, packages: list[Package], rows: list[tuple]) -> st
         f"{package.version}.{_carried(package)} In the order of the series; paths are in `{package.import_name}/`.",
         "",
     ]
-    above = sum(package is not _first_with(packages, package, name) for name in package.patches)
+    above = {name: _first_with(packages, package, name) for name in package.patches}
+    above = {name: first for name, first in above.items() if first is not package}
+    other = [name for name, first in above.items() if _outline(package, name) != _outline(first, name)]
     if above:
-        lines.insert(2, f"{above} of them are described above, by the series that they come from.")
-    if above == len(package.patches):
+        said = f"{len(above)} of them are described above, by the series that they come from"
+        links = ", ".join(_link(package, name) for name in other)
+        lines.insert(2, f"{said}; of these, with another header or other files here: {links}." if other else f"{said}.")
+    if len(above) == len(package.patches):
         lines.pop()
     for owner, name, data, header in rows:
         if owner is not package:

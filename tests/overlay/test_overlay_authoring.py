@@ -236,6 +236,17 @@ def test_ledger_is_by_group_the_essential_first(world):
     assert "Files: `core.py`" in parts[3] and "Remove when: alpha>=2 [toy]." in parts[3]
 
 
+def test_ledger_names_what_a_later_series_has_of_its_own(world):
+    newer = shutil.copytree(world.patches / "alpha-1.2", world.patches / "alpha-1.3")
+    details = render(load_packages(world.patches, [], strict=False)).partition("## Details: alpha-1.3")[2]
+    assert "\n2 of them are described above, by the series that they come from.\n" in details
+    two = newer / "two-things.patch"
+    two.write_text(two.read_text().replace("the toy", "the newer toy"))
+    details = render(load_packages(world.patches, [], strict=False)).partition("## Details: alpha-1.3")[2]
+    own = "[two-things](alpha-1.3/two-things.patch) (alpha)"
+    assert f"come from; of these, with another header or other files here: {own}.\n" in details
+
+
 def test_check_works_with_temporary_folders_inside_a_checkout(world, tmp_path, monkeypatch):
     git(tmp_path, "init", "-q")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
