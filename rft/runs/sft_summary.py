@@ -8,6 +8,7 @@ training_metrics.jsonl, eval_metrics.jsonl and memory.json. Exit status 2: bad i
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from rft.record.readers import metrics_dir, read_jsonl
 from rft.runs.find import chosen_run
 from rft.stats import wilson_interval
 
+ASKED = ("data", "n", "seed", "max_tokens", "reasoning_effort")  # of a check: what its answers depend on
 SHOWN = {"has_boxed": "answers with \\boxed{}", "correct": "right answers"}  # of each record, by name
 
 
@@ -48,12 +50,11 @@ def summarize(run: Path) -> dict:
         of the last evaluation, `peak_gb`.
 
     Raises:
-        ValueError: a check is missing, they asked other problems, or no step was trained.
+        ValueError: a check is missing, they asked otherwise or other problems, or no step was trained.
     """
     checks = {name: _check(run, name) for name in ("before", "after")}
     records = {name: {one["id"]: one for one in check["records"]} for name, check in checks.items()}
-    if records["before"].keys() != records["after"].keys():
-        raise ValueError(f"{run}/evals: found other problems before than after; check the format of both again")
+    _require_alike(run, **checks)
     steps = read_jsonl(metrics_dir(run) / TRAINING_FILE)
     if not steps:
         raise ValueError(f"{run}: found no step in {TRAINING_FILE}, wanted one; train the run first")
@@ -77,6 +78,22 @@ def _check(run: Path, name: str) -> dict:
     if not file.is_file():
         raise ValueError(f"found no {file}, wanted the format check {name} the training; bash launch/resume.sh {run}")
     return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _require_alike(run: Path, before: dict, after: dict) -> None:
+    """Refuse checks whose answers cannot be paired, with the command that asks after as was asked before."""
+    differing = [name for name in ASKED if before[name] != after[name]]
+    found, wanted = (", ".join(f"{name} {check[name]}" for name in differing) for check in (after, before))
+    if not differing and {one["id"] for one in before["records"]} != {one["id"] for one in after["records"]}:
+        found, wanted = "other problems", f"those of before: {before['data']} as it was then"
+    if found:
+        command = [".venv/bin/python", "-m", "rft.runs.format_check", "--model", after["model"], "--data"]
+        command += [before["data"], "--n", before["n"], "--seed", before["seed"], "--max-tokens", before["max_tokens"]]
+        command += ["--reasoning-effort", before["reasoning_effort"], "--output", run / "evals/format_after.json"]
+        raise ValueError(
+            "the format after was not checked as the format before\n"
+            f"  found:  {found}\n  wanted: {wanted}\n  repair: {shlex.join(map(str, command))}"
+        )
 
 
 def _rates(values: dict[str, list[float]]) -> dict:

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from report_runs import Parsed, lines, page_of, whole_run
 
 from rft.runs.report.acceptance import LINE, MET, NOT_MET, OPEN, judge
@@ -9,6 +10,7 @@ from rft.runs.report.data import load
 from rft.runs.sft_summary import summarize
 
 STEPS = 8
+CHECK = {"data": "d.jsonl", "n": 40, "seed": 0, "max_tokens": 64, "reasoning_effort": "own"}
 
 
 def supervised_run(parent, name: str = "20261123T100000Z", finished: bool = True):
@@ -25,7 +27,7 @@ def supervised_run(parent, name: str = "20261123T100000Z", finished: bool = True
     (path / "eval_metrics.jsonl").write_text(lines([{"global_step": i, "sft_eval_loss": 3.25 / i} for i in (4, 8)]))
     for side, boxed, right in (("before", 0, 0), *([("after", 40, 30)] if finished else [])):
         records = [{"id": f"p{i}", "has_boxed": i < boxed, "correct": i < right} for i in range(40)]
-        check = {"verdict": "go to GRPO" if boxed else "SFT first", "records": records}
+        check = CHECK | {"verdict": "go to GRPO" if boxed else "SFT first", "records": records, "model": f"m_{side}"}
         (path / f"evals/format_{side}.json").write_text(json.dumps(check))
     if finished:
         (path / "result.json").write_text(json.dumps(summarize(path)))
@@ -63,6 +65,26 @@ def test_its_acceptance_is_judged_by_the_format_checks(tmp_path):
     unfinished = load(supervised_run(tmp_path, "20261123T110000Z", finished=False))
     verdict = judge(match[1], match[2], unfinished)
     assert verdict.word == OPEN and "there is no format check" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("data", "e.jsonl"), ("n", 39), ("seed", 1), ("max_tokens", 32), ("reasoning_effort", "low")]
+)
+def test_checks_that_asked_otherwise_are_not_compared(tmp_path, name, value):
+    run = supervised_run(tmp_path)
+    file = run / "evals/format_after.json"
+    after = json.loads(file.read_text())
+    file.write_text(json.dumps(after | {name: value}))
+    with pytest.raises(ValueError) as refused:
+        summarize(run)
+    assert f"found:  {name} {value}\n  wanted: {name} {CHECK[name]}\n" in str(refused.value)
+    assert str(refused.value).endswith(
+        "repair: .venv/bin/python -m rft.runs.format_check --model m_after --data d.jsonl --n 40 --seed 0 "
+        f"--max-tokens 64 --reasoning-effort own --output {file}"
+    )
+    file.write_text(json.dumps(after | {"records": after["records"][1:]}))
+    with pytest.raises(ValueError, match=r"found:  other problems\n  wanted: those of before: d.jsonl"):
+        summarize(run)
 
 
 def test_an_unfinished_one_shows_what_there_is(tmp_path):
