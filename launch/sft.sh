@@ -55,10 +55,11 @@ prepare_sft() {
     check_and_record "$@"
 }
 
-# check_format NAME MODEL: to evals/format_NAME.json, with the prompts that are trained on. Its verdict is no failure.
+# check_format NAME MODEL: to evals/format_NAME.json, with the prompts that are trained on. Its verdict is no failure. By
+# DATA_ROOT it knows the default file, of which it asks MATH's problems alone, as without a launcher.
 check_format() {
     local status=0
-    run "$PYTHON" -m rft.runs.format_check --model "$2" --data "$FORMAT_DATA" --n "$FORMAT_PROBLEMS" \
+    run env DATA_ROOT="$DATA_ROOT" "$PYTHON" -m rft.runs.format_check --model "$2" --data "$FORMAT_DATA" --n "$FORMAT_PROBLEMS" \
         --max-tokens "$FORMAT_TOKENS" --reasoning-effort "${OPTION[reasoning_effort]:-own}" --cache "$CACHE_ROOT/evals" \
         --output "$RUN_DIR/evals/format_$1.json" || status=$?
     ((status == 0 || status == 1 || status == 3)) || return "$status"

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m rft.runs.format_check --model DIR [--data FILE] [--n 20] [--json]
 
-By default MATH problems of level 4 and 5 (those of probe_set_1000_ood.jsonl in DATA_ROOT), reasoning effort medium, at
-most 8,192 tokens an answer. The rule: SFT only where fewer than 95% of the answers have a \\boxed{} in their final
+By default MATH problems of level 4 and 5 (those of probe_set_1000_ood.jsonl in DATA_ROOT, also where --data names that
+file), reasoning effort medium, at most 8,192 tokens an answer. The rule: SFT only where fewer than 95% of the answers have a \\boxed{} in their final
 message, where the reward reads it. The rate's 95% Wilson interval decides, so that chance does not: 20 problems say
 "SFT first" or leave the question open, and then it says how many would answer it if the rate stays: 73 where every
 answer has its box. --cache keeps samples, so that more problems draw only the rest.
@@ -131,11 +131,14 @@ def default_data() -> Path:
 def chosen(data: Path | None, n: int, seed: int) -> list[dict]:
     """`n` problems in an order that the seed decides: the first of them are the same for any larger `n`.
 
+    Of the default file, however it is named, MATH's alone: a launcher names it, for run.json and preflight.
+
     Raises:
         ValueError: no such file, too few problems, or problems that are not answered in a box.
     """
     file = data or default_data()
-    if data is None and not file.is_file():
+    default = file.resolve() == default_data().resolve()
+    if default and not file.is_file():
         raise ValueError(
             f"found no file {file}; wanted MATH problems of level 4 and 5; make them with .venv/bin/python -m rft.data "
             f"make --out {file.parent}, or name other problems with --data"
@@ -147,7 +150,7 @@ def chosen(data: Path | None, n: int, seed: int) -> list[dict]:
             f"{file}: found problem {other[0]['id']!r} of programs or of a search; wanted problems that are answered "
             "in a \\boxed{}; name other problems with --data"
         )
-    if data is None:
+    if default:
         problems = [problem for problem in problems if problem.get("datasource") == "math"]
     if len(problems) < n:
         raise ValueError(

@@ -106,6 +106,9 @@ def test_more_problems_keep_the_former_ones(problems, monkeypatch):
     assert all_of_them[:10] == ten != chosen(problems, 10, 1)
     monkeypatch.setenv("DATA_ROOT", str(problems.parent))
     assert {problem["datasource"] for problem in chosen(None, 20, 0)} == {"math"}
+    linked = problems.parent / "link"
+    linked.symlink_to(problems.parent)
+    assert chosen(linked / problems.name, 20, 0) == chosen(None, 20, 0)
     with pytest.raises(ValueError, match="found 20 problems, wanted 21; pass --n 20"):
         chosen(None, 21, 0)
 

@@ -12,6 +12,7 @@ from benchmarks.reward_length_parity import reward_func
 from rft.data.check import check_file, shared_faults
 from rft.grading.short_answer import answers_of
 from rft.hooks.sft_rows import learnable
+from rft.runs.format_check import chosen
 from rft.runs.preflight import harmony
 from rft.runs.preflight.lines import GO
 
@@ -87,11 +88,16 @@ def test_reward_counts_the_characters_of_the_response():
     assert found["rewards"].tolist() == [1.0, 0.0] and found["extra_logs"]["characters"].tolist() == [2.0, 3.0]
 
 
-def test_turns_can_be_learned_whole_and_are_of_many_lengths(tokenizer, tmp_path):
+def test_turns_can_be_learned_whole_and_are_of_many_lengths(tokenizer, tmp_path, monkeypatch):
     write_turns(tmp_path)
+    write_problems(tmp_path)
     for name, count in SUPERVISED.items():
         rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
         found = learnable(rows, tokenizer, max_len=4096)
         lengths = [len(each.ids) for each in found.conversations]
         assert found.too_long == 0 and len(lengths) == count
         assert min(lengths) < 300 and max(lengths) > 1500
+    asked = tmp_path / "probe_set_1000_ood.jsonl"
+    assert not list(shared_faults({path: check_file(path)[1] for path in (*map(tmp_path.joinpath, SUPERVISED), asked)}))
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    assert chosen(None, PROBLEMS[asked.name], 0)
