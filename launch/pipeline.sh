@@ -154,7 +154,7 @@ preflight() {
         return 0
     fi
     local files
-    mapfile -t files < <(names_in "$EVAL_DATASET")
+    mapfile -t files < <(names_in "${FORMAT_DATA:-$EVAL_DATASET}") # of a supervised run those of its format check
     run "$PYTHON" -m rft.runs.preflight --run-dir "$RUN_DIR" "${files[@]/#/--also-evaluated=}" -- "${COMMAND[@]}"
     if [[ $PREFLIGHT == only ]]; then
         printf 'PREFLIGHT=only: nothing is trained; the same command without it takes %s again\n' "$RUN_DIR"

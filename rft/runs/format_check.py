@@ -3,10 +3,10 @@
     .venv/bin/python -m rft.runs.format_check --model DIR [--data FILE] [--n 20] [--json]
 
 By default MATH problems of level 4 and 5 (those of probe_set_1000_ood.jsonl in DATA_ROOT, also where --data names that
-file), reasoning effort medium, at most 8,192 tokens an answer. The rule: SFT only where fewer than 95% of the answers have a \\boxed{} in their final
-message, where the reward reads it. The rate's 95% Wilson interval decides, so that chance does not: 20 problems say
-"SFT first" or leave the question open, and then it says how many would answer it if the rate stays: 73 where every
-answer has its box. --cache keeps samples, so that more problems draw only the rest.
+file), reasoning effort medium, at most 8,192 tokens an answer. The rule: SFT only where fewer than 95% of the answers
+have a \\boxed{} in their final message, where the reward reads it. The rate's 95% Wilson interval decides, so that
+chance does not: 20 problems say "SFT first" or leave the question open, and then it says how many would answer it if
+the rate stays: 73 where every answer has its box. --cache keeps samples, so that more problems draw only the rest.
 
 Exit status: 0 go to GRPO, 1 SFT first, 3 undecided, 2 bad use or bad input.
 """

@@ -7,20 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from launching import ROOT, body, launch
+from launching import ROOT, STUB, body, launch
 
-# Stands for every command of the pipeline but what reads options, the guard and what makes a session: this is about the
-# shell, not what it runs.
-STUB = f"""#!/bin/bash
-[[ $1 != -c ]] || exit 0  # whether it runs
-case "$1 $3" in
-"-IS "* | *rft.options.command | *rft.runs.guard | *rft.runs.launched) exec {sys.executable} "$@" ;;
-esac
-echo "${{*:2}}" >>"$CALLS"
-case $2 in openrlhf*) exit "$TRAINING" ;; rft.runs.preflight) exit "$PREFLIGHT_STATUS" ;; esac
-[[ $2 != rft.runs.best ]] || printf %s "$BEST"
-case "$*" in *after=*) exit "$AFTER" ;; *runs.summary*) exit "$SUMMARY" ;; esac
-"""
 PIPELINE = """
 PYTHON=$STUB
 MODEL_ARGS=(--pretrain m --prompt_max_len 1 --generate_max_len 1 --vllm_tensor_parallel_size 1)

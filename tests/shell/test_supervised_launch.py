@@ -5,12 +5,19 @@ import shlex
 from pathlib import Path
 
 import pytest
-from launching import ROOT, launch
+from launching import ROOT, STUB, body, launch
 
 from rft.problems import problem_row
 from rft.runs.format_check import chosen
 
 SFT = ROOT / "launch/sft_20b.sh"
+PIPELINE = """
+PYTHON=$STUB TRAINER=sft
+MODEL_ARGS=(--pretrain m)
+use tasks/sft
+SFT_ARGS+=(--train_batch_size 8 --micro_train_batch_size 8)
+begin_run "$@"; train_supervised "$@"; echo done
+"""
 
 
 @pytest.fixture
@@ -31,6 +38,32 @@ def test_a_resumed_run_asks_as_many_problems_as_at_its_start(launched_as):
     given = {"FORMAT_PROBLEMS": "200", "FORMAT_TOKENS": "4096", "SFT_RANKS": "2"}
     assert given.items() <= launched_as(**given).items()
     assert not given.keys() & launched_as().keys()
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    """Runs a supervised pipeline over stubs; returns the status, the lines of what was called, and what was printed."""
+
+    def start(*arguments, training=0, after=0, summary=0, **environment):
+        stub, calls = tmp_path / "stub", tmp_path / "calls"
+        calls.write_text("")
+        stub.write_text(STUB)
+        stub.chmod(0o755)
+        statuses = {"TRAINING": str(training), "PREFLIGHT_STATUS": "0", "AFTER": str(after), "SUMMARY": str(summary)}
+        statuses |= {"STUB": str(stub), "CALLS": str(calls), "BEST": ""}
+        done = launch(body(tmp_path, PIPELINE), tmp_path, *arguments, **statuses, **environment)
+        return done.returncode, calls.read_text().splitlines(), done.stdout + done.stderr
+
+    return start
+
+
+@pytest.mark.parametrize("given", [{}, {"EVAL_DATASET": "own.jsonl"}])
+def test_preflight_knows_the_problems_of_the_format_check(pipeline, tmp_path, given):
+    status, called, printed = pipeline(**given)
+    assert status == 0, printed
+    (words,) = (line.split() for line in called if line.startswith("rft.runs.preflight"))
+    wanted = given.get("EVAL_DATASET", f"{tmp_path}/cache/data/probe_set_1000_ood.jsonl")
+    assert words[3 : words.index("--")] == [f"--also-evaluated={wanted}"]
 
 
 def checks(place, *options: str, **variables: str) -> list[list[str]]:

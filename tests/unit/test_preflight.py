@@ -219,6 +219,9 @@ def test_overlap(files, tmp_path):
     write(heldout, [problem("3 +  1 = ?")])  # typography does not hide it
     refused(read(*files).lines, "1 shared problems", f"--eval-set {heldout}")
     refused(read(train, None).lines, "no evaluation set", "--eval_dataset", WARN)
+    (tmp_path / "again").symlink_to(tmp_path)
+    for same in (train, tmp_path / "again/train.jsonl"):
+        refused(read(train, same).lines, f"{same} is trained on and evaluated on", "name another file")
 
 
 def test_what_cannot_be_read_is_never_said_to_share_nothing(files):

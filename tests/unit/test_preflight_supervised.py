@@ -1,9 +1,13 @@
 """Preflight of a supervised training: its micro-batches, and the resident actor's memory."""
 
+import json
+
 import pytest
-from preflight_options import CONFIG_20B
+from preflight_options import CONFIG_20B, refused, verdicts
 
 from rft.options import command
+from rft.problems import problem_row
+from rft.record.digest import file_sha256
 from rft.runs.preflight import supervised
 from rft.runs.preflight.lines import GO, NO_GO, WARN
 from rft.runs.preflight.resident import Sizes, peak_bytes
@@ -53,3 +57,38 @@ def test_steps_say_how_many_micro_batches_there_are_at_the_most():
     eager = supervised._steps(130, 3000, options("--actor eager --micro_train_tokens 16384"))
     assert eager.verdict == WARN and "--actor resident" in eager.repair
     assert supervised._steps(130, 3000, options("--actor eager")).measured.endswith("64 conversations each")
+
+
+TURN = {"role": "assistant", "thinking": "one more", "content": "\\boxed{2}"}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function from a file's name and numbers to the file, of rows to learn or of problems."""
+
+    def of(name: str, numbers, supervised: bool = True):
+        rows = [problem_row(f"{n} + 1 = ?", str(n + 1), f"{name}-{n}", "math") for n in numbers]
+        rows = [row | {"output": [TURN]} for row in rows] if supervised else rows
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return tmp_path / name
+
+    return of
+
+
+def test_rows_share_nothing_with_held_out_rows_and_the_format_check(write, tmp_path):
+    rows, dev, asked = write("rows.jsonl", range(9)), write("dev.jsonl", range(9, 12)), tmp_path / "asked.jsonl"
+    write(asked.name, range(20, 24), supervised=False)
+
+    def apart(also=asked, held_out=dev):
+        return list(supervised.check_apart(options(f"--dataset {rows} --eval_dataset {held_out}"), str(also)))
+
+    refused(apart(), "no manifest beside rows.jsonl", f"prepare_sft_data.py --eval-set {asked}", WARN)
+    manifest = {"files": {rows.name: {"sha256": file_sha256(rows)}}}
+    manifest["decontamination"] = {"eval_sets": [{"name": asked.name, "sha256": file_sha256(asked)}]}
+    (tmp_path / "rows.jsonl.manifest.json").write_text(json.dumps(manifest))
+    assert verdicts(apart()) == {GO} and [line.name for line in apart()] == ["overlap", "decontamination"]
+    refused(apart(held_out=rows), f"{rows} is trained on and evaluated on", "name another file")
+    refused(apart(held_out=write("both.jsonl", (8, 9))), "1 shared problems", "--eval-set")
+    refused(apart(write("seen.jsonl", (3, 30), supervised=False)), "1 shared problems", "seen.jsonl")
+    refused(apart(held_out="hub/name"), "hub/name not compared", "JSONL", WARN)
+    refused(apart(tmp_path / "none.jsonl"), "none.jsonl: found no file", "EVAL_DATASET")

@@ -65,10 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     set_environment()  # it judges the memory by what the training will read
+    also_evaluated = ",".join(options.also_evaluated)
     if command.module_of(given) == command.SFT_MODULE:
-        result = list(supervised.check_all(args))
+        result = list(supervised.check_all(args, also_evaluated))
     else:
-        result = list(check_all(args, options.run_dir, ",".join(options.also_evaluated)))
+        result = list(check_all(args, options.run_dir, also_evaluated))
     document = as_document(result, time.monotonic() - started)
     if options.run_dir.is_dir():
         replace_json(options.run_dir / "preflight.json", document)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rft.data.check import check_file, shared_faults
 from rft.runs.inputs import check_prompts
 from rft.runs.preflight import decontamination
-from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, lines
+from rft.runs.preflight.lines import NO_GO, WARN, Line, lines
 
 LONGEST = 32  # prompts whose tokens are counted, those of the longest lines
 
@@ -96,16 +96,22 @@ def count_lines(path: Path) -> int:
 def comparisons(
     training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]], unread: list[str]
 ) -> list[Line]:
-    """What training and evaluation share. Files that could not be read are compared with nothing, and said so."""
+    """What training and evaluation share, word for word or nearly."""
+    found = overlaps(training, evaluation, hashes, unread)
+    return found + (decontamination.check(training, evaluation, hashes) if training and evaluation else [])
+
+
+def overlaps(
+    training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]], unread: list[str]
+) -> list[Line]:
+    """Problems that both have. Files that could not be read are compared with nothing, and said so."""
     if not evaluation and not unread:
         return [Line("overlap", WARN, "no evaluation set", "--eval_dataset FILE.jsonl --eval_steps N")]
     found = list(overlap_lines(training, evaluation, hashes))
     if unread:
         measured = f"{', '.join(unread)} not compared: no JSONL file, so never read"
         found.append(Line("overlap", WARN, measured, "name JSONL files (docs/data.md), which can be compared"))
-    if not found:
-        found = [Line("overlap", GO, "no problem in both training and evaluation")]
-    return found + (decontamination.check(training, evaluation, hashes) if training and evaluation else [])
+    return lines("overlap", found, "no problem in both training and evaluation")
 
 
 def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Path, dict[str, int]]) -> Iterator[Line]:
@@ -113,7 +119,11 @@ def overlap_lines(training: list[Path], evaluation: list[Path], hashes: dict[Pat
     if not all(hashes[path] for path in [*training, *evaluation]):
         yield Line("overlap", WARN, "not compared: fields other than input and label", "rename them")
         return
+    trained_on = {path.resolve() for path in training}
     for path in evaluation:
+        if path.resolve() in trained_on:
+            yield Line("overlap", NO_GO, f"{path} is trained on and evaluated on", "name another file")
+            continue
         shared = [f for other in training for f in shared_faults({other: hashes[other], path: hashes[path]})]
         if shared:
             repair = decontamination.maker(training[0], [path])

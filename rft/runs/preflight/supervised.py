@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rft import packing
+from rft.data.check import check_file
 from rft.hooks.sft_rows import learnable
 from rft.options.sft import ranks_of
-from rft.runs.preflight import driver, machine, model, software
+from rft.runs.preflight import data, decontamination, driver, machine, model, software
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, read_config
 from rft.runs.preflight.memory import judged, kept_products
 from rft.runs.preflight.resident import Sizes, peak_bytes
 
 
-def check_all(args: Namespace) -> Iterator[Line]:
-    """Every line of the page, in its order."""
+def check_all(args: Namespace, also_evaluated: str = "") -> Iterator[Line]:
+    """Every line of the page, in its order; `also_evaluated` are the problems of the format check."""
     yield from software.check_patches()
     yield from software.check_versions()
     found = model.check_model(args)
@@ -27,7 +28,10 @@ def check_all(args: Namespace) -> Iterator[Line]:
         config = read_config(args.pretrain)
         yield from model.check_attention(args, config)
         yield from model.check_lora(args)
-        yield from check_rows(args)
+        rows = list(check_rows(args))
+        yield from rows
+        if not any(line.verdict == NO_GO for line in rows):
+            yield from check_apart(args, also_evaluated)
         yield from check_memory(args, config)
     yield from driver.check_driver()
     yield from machine.check_offline()
@@ -85,6 +89,26 @@ def _steps(rows: int, longest: int, args: Namespace) -> Line:
         padded = f"{measured}; --actor eager pads each row to the longest of its micro-batch, beyond the budget"
         return Line("steps", WARN, padded, "--actor resident, or --micro_train_tokens 0")
     return Line("steps", GO, measured)
+
+
+def check_apart(args: Namespace, also_evaluated: str) -> Iterator[Line]:
+    """What the rows share with held-out rows and with the problems of the format check; these are looked into, too.
+
+    Near-duplicates are asked for of the latter alone: a file of rows and its held-out part are of one distribution.
+    """
+    training, held_out, asked = map(data.local_files, (args.dataset, args.eval_dataset, also_evaluated))
+    found = training | held_out | asked
+    checked = {path: check_file(path) for path in filter(None, found.values())}
+    trained, evaluated, problems = ([p for p in part.values() if p] for part in (training, held_out | asked, asked))
+    for path in problems:
+        if faults := checked[path][0]:
+            repair = f".venv/bin/python -m rft.data check {path}; EVAL_DATASET=FILE names another"
+            yield Line("format check", NO_GO, faults[0], repair)
+            return
+    hashes = {path: hashed for path, (_, hashed) in checked.items()}
+    yield from data.overlaps(trained, evaluated, hashes, [name for name, path in found.items() if path is None])
+    if trained and problems:
+        yield from decontamination.check(trained, problems, hashes)
 
 
 def check_memory(args: Namespace, config: dict) -> list[Line]:
