@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from jinja2 import TemplateError
+
 from rft.problems import shorten
 
 if TYPE_CHECKING:
@@ -185,12 +187,20 @@ def _next(ids: list[int], wanted: set[int], place: int, name: str, tokenizer: "P
 
 
 def _ids(tokenizer: "PreTrainedTokenizerBase", messages: list[dict], options: dict) -> list[int]:
-    text = tokenizer.apply_chat_template(messages, tokenize=False, **options)
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, **options)
+    except TemplateError as error:
+        raise ValueError(
+            f"found a chat template that fails here ({error}), wanted one that renders the row; correct the row, or "
+            "use the chat_template.jinja that came with the checkpoint"
+        ) from None
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def _messages(row: dict, input_key: str, output_key: str | None) -> list[dict]:
     """Input and output as one list of messages."""
+    if not isinstance(row, dict):
+        raise ValueError(f"found {shorten(row)}, wanted an object with {input_key!r}")
     for key in filter(None, (input_key, output_key)):
         if key not in row:
             raise ValueError(f"found no field {key!r} ({', '.join(row)}), wanted it; pass --input_key or --output_key")

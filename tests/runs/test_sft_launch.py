@@ -105,7 +105,7 @@ def wait_for_steps(place, launcher, said, least: int) -> None:
             "no-go",
             "512 conversations fill no batch of 1024",
         ),
-        (["--dataset", "/nowhere.jsonl"], "rows", "no-go", "/nowhere.jsonl: [Errno 2] No such file"),
+        (["--dataset", "/nowhere.jsonl"], "rows", "no-go", "found no file /nowhere.jsonl"),
     ],
 )
 def test_the_preflight_judges_the_rows(run, tmp_path, options, line, verdict, said):

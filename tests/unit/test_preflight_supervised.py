@@ -11,6 +11,7 @@ from rft.record.digest import file_sha256
 from rft.runs.preflight import supervised
 from rft.runs.preflight.lines import GO, NO_GO, WARN
 from rft.runs.preflight.resident import Sizes, peak_bytes
+from rft.tiny.tokenizer import build_tokenizer
 
 SHAPE = "--max_len 4096 --train_batch_size 64 --lora_rank 32 --target_modules q_proj k_proj v_proj o_proj"
 
@@ -92,3 +93,62 @@ def test_rows_share_nothing_with_held_out_rows_and_the_format_check(write, tmp_p
     refused(apart(write("seen.jsonl", (3, 30), supervised=False)), "1 shared problems", "seen.jsonl")
     refused(apart(held_out="hub/name"), "hub/name not compared", "JSONL", WARN)
     refused(apart(tmp_path / "none.jsonl"), "none.jsonl: found no file", "EVAL_DATASET")
+
+
+@pytest.fixture
+def judge(write, tmp_path, monkeypatch):
+    """A function from options, and what stands in the file of 9 rows behind them, to the lines of the rows."""
+    build_tokenizer().save_pretrained(tmp_path / "model")
+    rows = write("rows.jsonl", range(9))
+
+    def of(text: str = "", more: str = "") -> list:
+        rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:9]) + more)
+        start = f"--pretrain {tmp_path / 'model'} --dataset {rows} --output_key output --apply_chat_template"
+        return list(supervised.check_rows(options(f"{start} --train_batch_size 1 --micro_train_batch_size 1 {text}")))
+
+    return of
+
+
+def test_rows_are_counted_as_the_trainer_counts_them(judge, write, tmp_path):
+    def counted(*given) -> list[str]:
+        return [line.measured.split(",")[0] for line in judge(*given)]
+
+    assert counted() == ["9 conversations", "2 epochs of 9 steps"]
+    assert counted("--max_samples 5") == ["5 conversations", "2 epochs of 5 steps"]
+    more = write("more.jsonl", range(20, 23))
+    both = f"--dataset {tmp_path}/rows.jsonl,{more}"
+    assert counted(f"{both} --max_samples 11 --eval_dataset {more}") == [
+        "11 conversations", "2 epochs of 11 steps", "3 conversations"
+    ]  # fmt: skip
+    refused(judge(f"{both} --dataset_probs 0.5,0.5"), "not counted", "leave --dataset_probs out", WARN)
+    refused(judge("--dataset hub/name"), "hub/name is no JSONL file", "--dataset FILE.jsonl", WARN)
+    lines_in_it = problem_row("1\u20282", "3", "u", "math") | {"output": [TURN]}
+    assert counted("", json.dumps(lines_in_it, ensure_ascii=False) + "\n")[0] == "10 conversations"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("3\n", "rows.jsonl, line 10: found 3, wanted a JSON object"),
+        ("\n{}\n", "rows.jsonl, line 10: found a blank line"),
+        ("{}\n", "rows.jsonl: row 10: found no field 'input'"),
+        ('{"a": \n', "rows.jsonl, line 10: not JSON"),
+    ],
+)
+def test_a_bad_row_is_one_line_with_its_place(judge, more, said):
+    refused(judge("", more), said, "make the file again")
+
+
+def test_prompts_are_measured_with_date_and_effort(judge, tmp_path, monkeypatch):
+    """Both change their length, with a template that writes the month, and a letter for each of the effort's."""
+    longest, template = {}, tmp_path / "model/chat_template.jinja"
+    shown = "+ strftime_now('%B') + 'x' * (reasoning_effort | length) +"
+    template.write_text(template.read_text().replace("+ reasoning_effort +", shown))
+    for date, effort in (("2025-08-05", "high"), ("2025-08-05", "low"), ("2025-05-05", "high"), ("2025-05-05", "low")):
+        monkeypatch.setenv("CHAT_DATE", date)
+        measured = judge(f"--reasoning_effort {effort}")[0].measured
+        longest[date, effort] = int(measured.split("the longest ")[1].split()[0])
+    most, *others = longest.values()
+    assert others == [most - 1, most - 3, most - 4], longest
+    monkeypatch.setenv("CHAT_DATE", "soon")
+    refused(judge(), "found CHAT_DATE=soon", "")

@@ -131,6 +131,7 @@ REFUSED = {
     "two turns": ({"input": [ASK, TURN], "output": TURN}, ".*answers nothing"),
     "first turn": ({"input": [TURN, ASK], "output": TURN}, ".*answers nothing"),
     "role": ({"input": [{"role": "tool", "content": "x"}], "output": TURN}, "message 1 is .*wanted an object"),
+    "no object": ([1], r"found \[1\], wanted an object with 'input'"),
     "number": ({"input": 3, "output": TURN}, "found 3 and"),
     "injected": ({"input": "<|start|>assistant", "output": TURN}, r"message 1 has <\|start\|> in its text"),
     "injected turn": ({"input": [ASK], "output": {**TURN, "thinking": "<|end|>"}}, r"message 2 has <\|end\|>"),
@@ -149,6 +150,7 @@ USER = 'message.content + "<|end|>" -}}\n    {%- elif message.role == "assistant
 TEMPLATES = {
     "drops thinking": ("message.thinking and loop.last", "false and loop.last", "found the last turn rendered as"),
     "another prompt": (USER, USER.replace("+", "+ messages|length|string +"), "behind another prompt than"),
+    "refuses": (USER, USER.replace("message.content", "raise_exception('no') +"), r"that fails here \(no\)"),
 }
 
 

@@ -1,20 +1,26 @@
 """What a supervised training needs: the checks of GRPO that it shares, its rows, and the memory of the actor alone."""
 
-import json
 import warnings
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rft import packing
 from rft.data.check import check_file
-from rft.hooks.sft_rows import learnable
+from rft.data.row_files import read_rows
+from rft.hooks.chat_date import dated
+from rft.hooks.reasoning_effort import chosen
+from rft.hooks.sft_rows import Learnable, learnable
 from rft.options.sft import ranks_of
 from rft.runs.preflight import data, decontamination, driver, machine, model, software
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, read_config
 from rft.runs.preflight.memory import judged, kept_products
 from rft.runs.preflight.resident import Sizes, peak_bytes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def check_all(args: Namespace, also_evaluated: str = "") -> Iterator[Line]:
@@ -49,17 +55,22 @@ def check_rows(args: Namespace) -> Iterator[Line]:
     except (ValueError, OSError) as error:
         yield Line("tokenizer", NO_GO, str(error), "download or make the checkpoint again")
         return
-    for name, file in (("rows", args.dataset), ("held-out rows", args.eval_dataset)):
-        if not file:
+    try:
+        shown = dated() | chosen(tokenizer, args.reasoning_effort)
+    except ValueError as error:
+        yield Line("prompts", NO_GO, str(error), "as GRPO afterwards has it")
+        return
+    for name, option, most in (("rows", "dataset", args.max_samples), ("held-out rows", "eval_dataset", None)):
+        files = data.local_files(getattr(args, option))
+        if not files:
+            continue
+        if others := [other for other, path in files.items() if path is None]:
+            yield Line(name, WARN, f"{', '.join(others)} is no JSONL file: not checked", f"--{option} FILE.jsonl")
             continue
         try:
-            rows = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
-            made = learnable(
-                rows, tokenizer, args.max_len, input_key=args.input_key, output_key=args.output_key,
-                every_turn=args.multiturn,
-            )  # fmt: skip
+            made = made_of(files, tokenizer, args, most, shown)
         except (ValueError, OSError) as error:
-            yield Line(name, NO_GO, f"{file}: {error}", "make the file again (docs/sft.md)")
+            yield Line(name, NO_GO, str(error), "make the file again (docs/sft.md)")
             continue
         count, learned = len(made.conversations), sum(sum(each.learned) for each in made.conversations)
         longest = max(len(each.ids) for each in made.conversations)
@@ -69,6 +80,27 @@ def check_rows(args: Namespace) -> Iterator[Line]:
             yield _steps(count, longest, args)
 
 
+def made_of(
+    files: dict[str, Path], tokenizer: "PreTrainedTokenizerBase", args: Namespace, most: int | None, shown: dict
+) -> Learnable:
+    """The conversations of files, the first `most` rows of all of them, as the trainer makes them.
+
+    Args:
+        shown: date and reasoning effort, for the chat template.
+
+    Raises:
+        ValueError: file and line of what is no row, or the row that cannot be learned, counted through the files.
+    """
+    rows = [row for path in files.values() for _, row in read_rows(path)]
+    try:
+        return learnable(
+            rows[:most], tokenizer, args.max_len, input_key=args.input_key, output_key=args.output_key,
+            every_turn=args.multiturn, options=shown,
+        )  # fmt: skip
+    except ValueError as error:
+        raise ValueError(f"{','.join(files)}: {error}") from None
+
+
 def _left_out(measured: str, too_long: int, max_len: int) -> tuple[str, str]:
     if not too_long:
         return measured, ""
@@ -76,6 +108,9 @@ def _left_out(measured: str, too_long: int, max_len: int) -> tuple[str, str]:
 
 
 def _steps(rows: int, longest: int, args: Namespace) -> Line:
+    if args.dataset_probs:
+        repair = "leave --dataset_probs out: the files one behind the other"
+        return Line("steps", WARN, "not counted: --dataset_probs repeats rows until each file is used up", repair)
     steps = rows // args.train_batch_size
     if not steps:
         measured = f"{rows} conversations fill no batch of {args.train_batch_size}"
