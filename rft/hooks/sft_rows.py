@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 ROLES = ("system", "developer", "user", "assistant")
+INSTRUCTING = ("system", "developer")
 _SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
 
@@ -107,6 +108,11 @@ def conversations(
     for place, message in enumerate(messages, 1):
         if fault := _fault(message):
             raise ValueError(f"message {place} {fault}")
+        if place > 1 and message["role"] in INSTRUCTING:
+            raise ValueError(
+                f"message {place} is of role {message['role']!r}, wanted it first: gpt-oss's template reads "
+                "instructions in the first message alone and drops others; make one message of them, or remove it"
+            )
     turns = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     if not turns or turns[-1] != len(messages) - 1:
         role = messages[-1]["role"] if messages else "none"

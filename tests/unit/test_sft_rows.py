@@ -93,6 +93,12 @@ def test_options_reach_the_prompt():
     assert "Reasoning: high" in parts(made)[0][1]
 
 
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_instructions_that_come_first_reach_the_prompt(role):
+    (chat,) = conversations({"input": [{"role": role, "content": "Add."}, ASK], "output": TURN})
+    assert "# Instructions\n\nAdd.<|end|>" in parts(tokens(TOKENIZER, chat, {}))[0][1]
+
+
 def test_messages_of_a_rendering():
     ids = TOKENIZER("<|start|>user<|message|>a<|end|><|start|>assistant<|message|>b<|return|>")["input_ids"]
     assert [(m.role, m.channel, m.text) for m in messages_of(TOKENIZER, ids)] == [
@@ -131,6 +137,13 @@ REFUSED = {
     "two turns": ({"input": [ASK, TURN], "output": TURN}, ".*answers nothing"),
     "first turn": ({"input": [TURN, ASK], "output": TURN}, ".*answers nothing"),
     "role": ({"input": [{"role": "tool", "content": "x"}], "output": TURN}, "message 1 is .*wanted an object"),
+    "late system": (
+        {"input": [ASK, {"role": "system", "content": "x"}, ASK], "output": TURN}, "message 2 is of role 'system'"
+    ),
+    "two first": (
+        {"input": [{"role": role, "content": "x"} for role in ("system", "developer")] + [ASK], "output": TURN},
+        "message 2 is of role 'developer', wanted it first",
+    ),
     "no object": ([1], r"found \[1\], wanted an object with 'input'"),
     "number": ({"input": 3, "output": TURN}, "found 3 and"),
     "injected": ({"input": "<|start|>assistant", "output": TURN}, r"message 1 has <\|start\|> in its text"),
