@@ -95,6 +95,22 @@ def refuse(args: argparse.Namespace) -> None:
     actor.require_resident(args)
     init_adapter.require_fitting(args)
     require_sound_attention(args)
+    require_own_masks(args)
+
+
+def require_own_masks(args: argparse.Namespace) -> None:
+    """Refuse the ways on which upstream makes tokens and masks by itself: rows are cut there, and padding is learned.
+
+    Raises:
+        ValueError: see above.
+    """
+    if args.pretrain_mode or not args.apply_chat_template:
+        found = "--pretrain_mode" if args.pretrain_mode else "no --apply_chat_template"
+        raise ValueError(
+            "rows are learned as turns of the chat template; otherwise OpenRLHF cuts long ones, and learns padding\n"
+            f"  found:  {found}\n  wanted: --apply_chat_template, without --pretrain_mode\n"
+            f"  repair: {'leave --pretrain_mode out' if args.pretrain_mode else 'add --apply_chat_template'}"
+        )
 
 
 def ranks_of(args: argparse.Namespace) -> int:

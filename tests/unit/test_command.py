@@ -219,7 +219,8 @@ def without_help(statement: str) -> str:
     return ast.unparse(call)
 
 
-SUPERVISED = ["python", "-m", "rft.runs.ranks", "2", "openrlhf.cli.train_sft", "--pretrain", "m", "--dataset", "d"]
+PLAIN = ["python", "-m", "rft.runs.ranks", "2", "openrlhf.cli.train_sft", "--pretrain", "m", "--dataset", "d"]
+SUPERVISED = [*PLAIN, "--apply_chat_template"]
 
 
 TOKENS = [
@@ -263,6 +264,18 @@ def test_a_supervised_command_is_read_with_its_own_options():
 def test_what_a_supervised_training_cannot_be_is_refused_before_it_starts(options, said):
     with pytest.raises(ValueError, match=re.compile(said, re.DOTALL)):
         command.parse([*SUPERVISED, *options])
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "repair"),
+    [
+        (PLAIN, "no --apply_chat_template", "add --apply_chat_template"),
+        ([*SUPERVISED, "--pretrain_mode"], "--pretrain_mode", "leave --pretrain_mode out"),
+    ],
+)
+def test_a_supervised_training_makes_its_masks_of_the_chat_template(words, found, repair):
+    with pytest.raises(ValueError, match=f"found:  {found}\n.*\n  repair: {repair}$"):
+        command.parse([*words, "--train_batch_size", "32"])
 
 
 READ = """

@@ -14,6 +14,7 @@ from rft.runs.preflight.resident import Sizes, peak_bytes
 from rft.tiny.tokenizer import build_tokenizer
 
 SHAPE = "--max_len 4096 --train_batch_size 64 --lora_rank 32 --target_modules q_proj k_proj v_proj o_proj"
+SHAPE += " --apply_chat_template"
 
 
 def options(text: str, ranks: int = 1):
@@ -103,7 +104,7 @@ def judge(write, tmp_path, monkeypatch):
 
     def of(text: str = "", more: str = "") -> list:
         rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:9]) + more)
-        start = f"--pretrain {tmp_path / 'model'} --dataset {rows} --output_key output --apply_chat_template"
+        start = f"--pretrain {tmp_path / 'model'} --dataset {rows} --output_key output"
         return list(supervised.check_rows(options(f"{start} --train_batch_size 1 --micro_train_batch_size 1 {text}")))
 
     return of
