@@ -27,13 +27,16 @@ require_recipe() {
         die "no such recipe" "RECIPE=$1" "one of $(recipes | paste -sd ' ')" "correct RECIPE, or unset it for a26"
 }
 
-# use_adapter_of_recipe: of RECIPE (default a26) only the adapter's shape, for a supervised training that GRPO goes on from.
+# use_adapter_of_recipe: of RECIPE (default a26) only the adapter's shape and the reasoning effort of its prompts, for a
+# supervised training that GRPO goes on from.
 use_adapter_of_recipe() {
     local -A options=()
     local name=${RECIPE:-a26} option words
     require_recipe "$name"
+    require_effort "$name"
     read_recipe options "$name"
-    for option in --lora_rank --lora_alpha --target_modules; do
+    for option in --lora_rank --lora_alpha --target_modules --reasoning_effort; do
+        [[ -n ${options[$option]:-} ]] || continue # a26 leaves the effort to the template
         read -r -a words <<<"${options[$option]}"
         MODEL_ARGS+=("$option" "${words[@]}")
     done
@@ -48,16 +51,21 @@ no_recipe() {
 # add_recipe NAME: to the model's preset. Sets LONGEST, the tokens of its longest sample, for the cluster's preset.
 add_recipe() {
     local -A options=()
-    [[ -z ${EFFORT:-} || $1 == tuned && $EFFORT =~ ^(low|medium)$ ]] ||
-        die "EFFORT chooses between two forms of the recipe tuned" "EFFORT=$EFFORT, RECIPE=$1" \
-            "RECIPE=tuned with EFFORT=low or EFFORT=medium (the default)" \
-            "unset EFFORT; another effort: --reasoning_effort high --generate_max_len N behind the launcher"
+    require_effort "$1"
     RECIPE_ARGS=()
     use "recipes/$1"
     MODEL_ARGS+=("${RECIPE_ARGS[@]}")
     read_recipe options "$1"
     # shellcheck disable=SC2034  # read by clusters/colocated and clusters/apart
     LONGEST=$((options[--prompt_max_len] + options[--generate_max_len]))
+}
+
+# require_effort NAME: the recipe has the form that EFFORT names.
+require_effort() {
+    [[ -z ${EFFORT:-} || $1 == tuned && $EFFORT =~ ^(low|medium)$ ]] ||
+        die "EFFORT chooses between two forms of the recipe tuned" "EFFORT=$EFFORT, RECIPE=$1" \
+            "RECIPE=tuned with EFFORT=low or EFFORT=medium (the default)" \
+            "unset EFFORT; another effort: --reasoning_effort high --generate_max_len N behind the launcher"
 }
 
 # recipes: their names, one a line.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Supervised training of an adapter of gpt-oss-20b, for a policy whose answers lack the format: first ask whether yours
-# does, .venv/bin/python -m rft.runs.format_check --model DIR. The adapter has the shape of GRPO's by RECIPE (a26, tuned).
+# does, .venv/bin/python -m rft.runs.format_check --model DIR. The adapter has the shape of GRPO's by RECIPE (a26, tuned),
+# the prompts have GRPO's reasoning effort (tuned: EFFORT=medium or low).
 # Hardware: one GPU of 80 GB; SFT_RANKS=N: N of one machine. Time: an H100 learns from 26,000 tokens a second, an epoch of
 # 5,000 rows of 750 tokens in about 2.5 minutes; the checks before and after take 2 minutes more, and the answers' length.
 #

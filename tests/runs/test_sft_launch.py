@@ -110,9 +110,9 @@ def wait_for_steps(place, launcher, said, least: int) -> None:
 )
 def test_the_preflight_judges_the_rows(run, tmp_path, options, line, verdict, said):
     given = ["--pretrain", run[0] / "model", "--dataset", run[0] / "data/sft_train.jsonl", "--output_key", "output"]
-    given += ["--apply_chat_template", "--lora_rank", "8", "--target_modules", "q_proj", "--train_batch_size", "32", *options]
+    given += ["--apply_chat_template", "--train_batch_size", "32", "--lora_rank", "8", "--target_modules", "q_proj"]
     done = run_module(
-        "rft.runs.preflight", "--json", "--run-dir", tmp_path, "--", "-m", "openrlhf.cli.train_sft", *given
+        "rft.runs.preflight", "--json", "--run-dir", tmp_path, "--", "-m", "openrlhf.cli.train_sft", *given, *options
     )
     found = {one["name"]: one for one in json.loads(done.stdout[done.stdout.index("{") :])["checks"]}[line]
     assert (found["verdict"], said in found["measured"]) == (verdict, True), found

@@ -88,3 +88,23 @@ def test_the_launcher_asks_the_problems_that_the_command_asks(tmp_path, monkeypa
     other.write_text(file.read_text())
     (words, _) = checks(tmp_path, EVAL_DATASET=str(other))
     assert {problem["datasource"] for problem in chosen(Path(words[words.index("--data") + 1]), 73, 0)} > {"math"}
+
+
+@pytest.mark.parametrize(
+    ("given", "effort"),
+    [({}, "own"), ({"RECIPE": "tuned"}, "medium"), ({"RECIPE": "tuned", "EFFORT": "low"}, "low")],
+)
+def test_the_prompts_have_the_effort_of_grpo_afterwards(tmp_path, given, effort):
+    for launcher, module in ((SFT, "train_sft"), (ROOT / "launch/train_grpo_20b.sh", "train_ppo_ray")):
+        done = launch(launcher, tmp_path, DRY_RUN="1", **given)
+        (training,) = (line for line in done.stdout.splitlines() if f"openrlhf.cli.{module}" in line)
+        assert (f"--reasoning_effort {effort} " in training) == (effort != "own") == ("_effort" in training)
+    for words in checks(tmp_path, **given):
+        assert words[words.index("--reasoning-effort") + 1] == effort
+    behind = checks(tmp_path, "--reasoning_effort", "high", **given)
+    assert {words[words.index("--reasoning-effort") + 1] for words in behind} == {"high"}
+
+
+def test_an_effort_that_the_recipe_has_not_is_refused(tmp_path):
+    done = launch(SFT, tmp_path, DRY_RUN="1", EFFORT="low")
+    assert done.returncode == 1 and "error: EFFORT chooses between two forms of the recipe tuned" in done.stderr
