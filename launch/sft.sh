@@ -24,11 +24,13 @@ supervised_experiment() {
 sft_command() {
     [[ $SFT_RANKS =~ ^[1-9][0-9]?$ ]] || die "SFT_RANKS is no number of GPUs" "SFT_RANKS=$SFT_RANKS" "1, 2, …, of this machine" \
         "unset SFT_RANKS, which means 1"
+    [[ $FORMAT_DATA != *,* ]] || die "the format is checked on one file of problems" "EVAL_DATASET=$FORMAT_DATA" \
+        "one JSONL file" "name one of them, or unset EVAL_DATASET"
     read_command "$PYTHON" -m rft.runs.ranks "$SFT_RANKS" openrlhf.cli.train_sft "${MODEL_ARGS[@]}" "${SFT_ARGS[@]}" "$@" || return 0
 }
 
 # train_supervised [OPENRLHF OPTION…]: preflight, the format before, SFT, the format after, the table. With MEASURE_ONLY=1, of
-# launch/resume.sh, only what comes behind the training.
+# launch/resume.sh, only what comes behind the training; a failure there is reported, and ends the launch behind the report.
 train_supervised() {
     if ((!MEASURE_ONLY)); then
         phase "preflight"
@@ -39,10 +41,11 @@ train_supervised() {
         train
     fi
     phase "format after"
-    check_format after "${OPTION[save_path]}"
+    go_on_after "the format check of the adapter" check_format after "${OPTION[save_path]}"
     phase "report"
-    run "$PYTHON" -m rft.runs.sft_summary "$RUN_DIR"
-    run "$PYTHON" -m rft.runs.report "$RUN_DIR"
+    go_on_after "the summary" run "$PYTHON" -m rft.runs.sft_summary "$RUN_DIR"
+    go_on_after "the report" run "$PYTHON" -m rft.runs.report "$RUN_DIR"
+    ((MEASURE_STATUS == 0)) || exit "$MEASURE_STATUS"
 }
 
 # prepare_sft [OPENRLHF OPTION…]: the preflight page, command.sh and run.json, as prepare_grpo.

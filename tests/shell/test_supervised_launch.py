@@ -66,6 +66,26 @@ def test_preflight_knows_the_problems_of_the_format_check(pipeline, tmp_path, gi
     assert words[3 : words.index("--")] == [f"--also-evaluated={wanted}"]
 
 
+@pytest.mark.parametrize(("after", "summary", "status"), [(2, 2, 2), (1, 0, 0), (3, 0, 0), (137, 2, 137), (0, 4, 4)])
+def test_a_run_that_cannot_be_measured_says_so_and_is_reported(pipeline, after, summary, status):
+    """What was learned is paid for; 1 and 3 are verdicts."""
+    code, called, printed = pipeline(after=after, summary=summary)
+    assert code == status, printed
+    assert [line.split()[0] for line in called[-2:]] == ["rft.runs.sft_summary", "rft.runs.report"]
+    assert (f"the format check of the adapter failed with exit status {after}" in printed) == (after in (2, 137))
+    assert ("error: the summary failed" in printed) == bool(summary) and ("done" in printed) == (status == 0)
+
+
+def test_two_files_of_problems_are_refused_before_anything_is_made(tmp_path):
+    for more in ({}, {"DRY_RUN": "1"}):
+        done = launch(SFT, tmp_path, EVAL_DATASET="a.jsonl,b.jsonl", **more)
+        assert done.returncode == 1 and not done.stdout
+        assert done.stderr.splitlines()[:2] == [
+            "error: the format is checked on one file of problems", "  found:  EVAL_DATASET=a.jsonl,b.jsonl"
+        ]  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
 def checks(place, *options: str, **variables: str) -> list[list[str]]:
     """The words of the format checks that a dry run of launch/sft_20b.sh prints, before and after."""
     done = launch(SFT, place, *options, DRY_RUN="1", **variables)
