@@ -8,7 +8,8 @@ from preflight_options import CONFIG_20B, refused, verdicts
 from rft.options import command
 from rft.problems import problem_row
 from rft.record.digest import file_sha256
-from rft.runs.preflight import supervised
+from rft.record.environment import stack_name
+from rft.runs.preflight import cli, supervised
 from rft.runs.preflight.lines import GO, NO_GO, WARN
 from rft.runs.preflight.resident import Sizes, peak_bytes
 from rft.tiny.tokenizer import build_tokenizer
@@ -153,3 +154,24 @@ def test_prompts_are_measured_with_date_and_effort(judge, tmp_path, monkeypatch)
     assert others == [most - 1, most - 3, most - 4], longest
     monkeypatch.setenv("CHAT_DATE", "soon")
     refused(judge(), "found CHAT_DATE=soon", "")
+
+
+def test_a_run_without_a_held_out_loss_or_a_checkpoint_is_a_warning(judge, write):
+    dev = write("dev.jsonl", range(9, 12))
+    assert verdicts(judge(f"--eval_dataset {dev} --eval_steps 18 --save_steps 18")) == {GO}  # two epochs of 9 steps
+    found = judge(f"--eval_dataset {dev} --eval_steps 19 --save_steps 20")
+    refused(found, "--eval_steps 19: no held-out loss in 18 steps", "--eval_steps 4", WARN)
+    refused(found, "--save_steps 20: no checkpoint in 18 steps", "--save_steps 4", WARN)
+    assert verdicts(judge("--eval_steps 19")) == verdicts(judge()) == {GO}
+
+
+def test_the_command_compares_the_rows_with_what_is_also_evaluated(write, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("RFT_STACK", stack_name())
+    rows, asked = write("rows.jsonl", range(9)), write("asked.jsonl", (3, 30), supervised=False)
+    words = f"--pretrain {checkpoint} --dataset {rows} --output_key output --apply_chat_template --max_len 160"
+    words += " --train_batch_size 1 --micro_train_batch_size 1 --lora_rank 8 --target_modules q_proj"
+    given = ["python", "-m", "rft.runs.ranks", "1", command.SFT_MODULE, *words.split()]
+    status = cli.main(["--json", "--run-dir", str(tmp_path), "--also-evaluated", str(asked), "--", *given])
+    found = {line["name"]: line for line in json.loads((tmp_path / "preflight.json").read_text())["checks"]}
+    assert found["rows"]["verdict"] == GO, found
+    assert status == 1 and found["overlap"]["measured"].startswith(f"1 shared problems; {asked}, line 1"), found

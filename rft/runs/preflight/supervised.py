@@ -78,6 +78,7 @@ def check_rows(args: Namespace) -> Iterator[Line]:
         yield Line(name, WARN if made.too_long else GO, *_left_out(measured, made.too_long, args.max_len))
         if name == "rows":
             yield _steps(count, longest, args)
+            yield from _too_late(count // args.train_batch_size * args.max_epochs, args)
 
 
 def made_of(
@@ -124,6 +125,19 @@ def _steps(rows: int, longest: int, args: Namespace) -> Line:
         padded = f"{measured}; --actor eager pads each row to the longest of its micro-batch, beyond the budget"
         return Line("steps", WARN, padded, "--actor resident, or --micro_train_tokens 0")
     return Line("steps", GO, measured)
+
+
+def _too_late(steps: int, args: Namespace) -> Iterator[Line]:
+    """What would first come behind the run's last step."""
+    if args.dataset_probs or not steps:
+        return
+    for option, given, missing in (
+        ("--eval_steps", args.eval_steps if args.eval_dataset else 0, "held-out loss"),
+        ("--save_steps", args.save_steps, "checkpoint"),
+    ):
+        if given > steps:
+            measured = f"{option} {given}: no {missing} in {steps} steps"
+            yield Line("steps", WARN, measured, f"{option} {max(1, steps // 4)}")
 
 
 def check_apart(args: Namespace, also_evaluated: str) -> Iterator[Line]:
