@@ -3,7 +3,8 @@
 # does, .venv/bin/python -m rft.runs.format_check --model DIR. The adapter has the shape of GRPO's by RECIPE (a26, tuned),
 # the prompts have GRPO's reasoning effort (tuned: EFFORT=medium or low).
 # Hardware: one GPU of 80 GB; SFT_RANKS=N: N of one machine. Time: an H100 learns from 26,000 tokens a second, an epoch of
-# 5,000 rows of 750 tokens in about 2.5 minutes; the checks before and after take 2 minutes more, and the answers' length.
+# 5,000 rows of 750 tokens in about 2.5 minutes; the checks before and after take 3 to 4 minutes, and the time of their
+# 73 answers of up to 8,192 tokens each.
 #
 #   RECIPE=tuned bash launch/sft_20b.sh [OPENRLHF OPTION …]  SEED=42 RUN_DIR=runs/… DATA_ROOT=… MODEL=… DRY_RUN=1
 #   RECIPE=tuned bash launch/train_grpo_20b.sh --init_adapter RUN/adapter        then
