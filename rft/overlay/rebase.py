@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .author import write_series
@@ -19,13 +19,12 @@ from .diff import FileDiff, apply_diff, header_text, parse_patch
 from .errors import NOT_WANTED, USAGE, OverlayError
 from .headers import commit_message, due
 from .merge import CHANGED, CONFLICT, EMPTY, GONE, UPSTREAM, Merged, Tree, markers, merge_patch, not_python, their_side
-from .rebase_source import OWN, Carried, Source
+from .rebase_source import OWN, RESOLVED, Carried, Source, digests, with_header
 from .series import Package, dump, sha256
 from .upstream import Release
 
 STATE = ".git/rft-rebase.json"
 BEGUN = ".git/rft-begun"  # first of all: what holds it is ours to remove
-RESOLVED = "resolved"
 DROPPED = (UPSTREAM, EMPTY)
 
 
@@ -36,8 +35,9 @@ class Step:
     name: str
     data: bytes
     before: Tree
-    digest: str  # of the patch in the old series
+    digests: dict[str, str]  # of the patch in the old series
     earlier: dict | None  # its row of the rebase before this one, where that carried the same patch
+    settled: str = ""  # its state there, where it was settled by hand and has changed since
 
 
 def check(source: Source, release: Release, old: Release) -> dict:
@@ -124,11 +124,11 @@ def _discard(work: Path) -> None:
 
 def _settle(work: Path, pending: dict) -> bool:
     """Commit what somebody made of a conflict. Raises OverlayError (exit 1) while something is left to do."""
-    left = [f"{path}.rej is still there" for path in pending["conflicts"] if (work / f"{path}.rej").exists()]
+    left = [f"{path}.rej is still there" for path in pending.get("conflicts", {}) if (work / f"{path}.rej").exists()]
     names = git(work, "ls-files", "-z", "--modified", "--others", "--exclude-standard").decode().split("\0")
     for path in sorted({name for name in names if name}):
         data = (work / path).read_bytes() if (work / path).is_file() else None
-        if data is not None and path in pending["conflicts"] and (lines := markers(data)):
+        if data is not None and path in pending.get("conflicts", {}) and (lines := markers(data)):
             left.append(f"{path} has conflict markers at lines {', '.join(map(str, lines))}")
         elif fault := not_python(path, data, None):
             left.append(f"{path} {fault}")
@@ -201,16 +201,16 @@ def _steps(source: Source, pristine: Tree, old: dict[str, bytes]) -> Iterator[St
     carried = source.carried(pristine)
     tree: Tree = dict(old)
     for name, data in source.package.patches.items():
-        digest = sha256(data)
-        if earlier := carried.row(name, digest):
-            kept, before = carried.patch(name)
-            yield Step(name, kept or data, before if kept else dict(tree), digest, earlier)
+        header, (kept, before) = carried.header(name, data), carried.patch(name)
+        if earlier := carried.row(name, data):
+            step = Step(name, kept or data, before if kept else dict(tree), digests(data), earlier)
         else:
-            yield Step(name, data, dict(tree), digest, None)
+            step = Step(name, data, dict(tree), digests(data), None, carried.settled(name))
+        yield replace(step, data=with_header(step.data, header))
         tree |= {diff.path: apply_diff(tree.get(diff.path), diff, name) for diff in parse_patch(data, name)}
     for name in carried.own(source.package):
         data, before = carried.patch(name)
-        yield Step(name, data, before, sha256(data), {"status": OWN})
+        yield Step(name, data, before, digests(data), {"status": OWN})
 
 
 def _merge(step: Step, tree: Tree, pristine: Tree, files: Callable[[], dict[str, bytes]]) -> Merged:
@@ -221,6 +221,10 @@ def _merge(step: Step, tree: Tree, pristine: Tree, files: Callable[[], dict[str,
     for diff in diffs:
         if merged.notes.get(diff.path) == GONE and (place := _where(diff, files())):
             merged.notes[diff.path] += f", and most of its lines are in {place}"
+    if step.settled:  # whatever the plain merge makes of it: it would undo what was done by hand
+        merged.status, first = CONFLICT, diffs[0].path
+        notes = [merged.notes.get(first), f"settled by hand before ({step.settled}), and the patch has changed since"]
+        merged.notes[first] = "; ".join(note for note in notes if note)
     return merged
 
 
@@ -257,9 +261,9 @@ def _part(data: bytes, path: str) -> bytes:
 
 def _row(step: Step, merged: Merged, source: Source, version: str) -> dict:
     """What the report says of one patch."""
-    row = {"patch": step.name, "status": merged.status, "sha256": step.digest}
+    row = {"patch": step.name, "status": merged.status} | step.digests
     if step.earlier and merged.status != CONFLICT:
-        return row | step.earlier
+        return row | step.earlier | step.digests
     if merged.conflicts:
         row["conflicts"] = merged.conflicts
     if merged.notes:

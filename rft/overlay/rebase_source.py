@@ -17,8 +17,10 @@ from .target import examine_target, resolve
 from .upstream import Release, find_release, requires_of
 from .versions import order
 
+RESOLVED = "resolved"  # a conflict, settled by hand
 EDITED = "edited"  # changed by hand after it was carried
 OWN = "own"  # of the new series alone
+SETTLED = (RESOLVED, EDITED, EMPTY)
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,26 @@ class Carried:
     rows: dict[str, dict]
     before: dict[str, Tree]  # the tree that each of its patches was written for
 
-    def row(self, name: str, digest: str) -> dict | None:
-        """What became of a patch, if that was this very patch."""
+    def row(self, name: str, data: bytes) -> dict | None:
+        """What became of the patch `data`, if that was this very patch, or was settled and changes the same lines.
+
+        The whole file tells more than the changed lines, also their places; but it differs whenever an earlier patch
+        of the same file does, and that must not unsettle anything.
+        """
         row = self.rows.get(name)
-        return row if row and row["sha256"] == digest else None
+        if row and (row["sha256"] == sha256(data) or (self.settled(name) and row.get("changes") == changes(data))):
+            return row
+        return None
+
+    def settled(self, name: str) -> str:
+        """The state of a patch that was settled by hand; else empty."""
+        status = self.rows.get(name, {}).get("status")
+        return status if status in SETTLED else ""
+
+    def header(self, name: str, data: bytes) -> bytes:
+        """The header for the patch `data`: its own, unless it was edited in the new series."""
+        kept, row = self.patch(name)[0], self.rows.get(name, {})
+        return _header(kept if kept and sha256(_header(kept)) != row.get("header") else data)
 
     def patch(self, name: str) -> tuple[bytes | None, Tree]:
         """The patch as it was carried, and its tree; none for one that was dropped."""
@@ -95,15 +113,30 @@ def mark_edited(package: Package) -> None:
             continue
         if now is None:
             row["status"] = EMPTY
-        elif _changes(was.read_bytes()) != _changes(now):
+        elif changes(was.read_bytes()) != changes(now):
             row["status"] = EDITED
     file.write_bytes(dump(report))
 
 
-def _changes(data: bytes) -> list[bytes]:
-    """The lines that a patch takes away and adds, without their places."""
-    lines = data[data.index(b"diff --git ") :].split(b"\n")
-    return [line for line in lines if line[:1] in (b"+", b"-") and line[:3] not in (b"+++", b"---")]
+def changes(data: bytes) -> str:
+    """Digest of the lines that a patch takes away and adds, file by file, without their places."""
+    marks = (b"+", b"-", b"\\", b"diff --git ", b"new file ", b"deleted file ")  # "\\ No newline at end of file"
+    lines = data[len(_header(data)) :].split(b"\n")
+    return sha256(b"\n".join(line for line in lines if line.startswith(marks)))
+
+
+def digests(data: bytes) -> dict[str, str]:
+    """What rebase.json keeps of a patch, by which a later rebase knows it again."""
+    return {"sha256": sha256(data), "changes": changes(data), "header": sha256(_header(data))}
+
+
+def with_header(data: bytes, header: bytes) -> bytes:
+    """The patch file with another header."""
+    return header + data[len(_header(data)) :]
+
+
+def _header(data: bytes) -> bytes:
+    return data[: (b"\n" + data).index(b"\ndiff --git ")]
 
 
 def _trees(package: Package | None, pristine: Tree) -> dict[str, Tree]:

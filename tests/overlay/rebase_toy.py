@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-from overlay_toy import ALPHA, World, load, make_wheel
+from overlay_toy import ALPHA, World, edited, git, load, make_wheel, unpack
 
 NAMES = ("one", "two-things")
 MOVED = {"alpha/core.py": b"# a line more\n" + ALPHA["alpha/core.py"]}
@@ -45,3 +46,25 @@ def statuses(document: dict) -> dict[str, str]:
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def install(world: World, wheel: Path) -> None:
+    """Another release of alpha in the place of the installed one."""
+    for folder in (world.site / "alpha", *world.site.glob("alpha-*.dist-info")):
+        shutil.rmtree(folder)
+    unpack(world.python, wheel)
+
+
+def amend(world: World, folder: Path, number: int, old: str, new: str, path: str = "") -> None:
+    """Through `edit` and `finish`: `old` becomes `new` in a file or the header of a patch of the installed series."""
+    assert world.run("edit", "alpha", "--dir", str(folder))[0] == 0
+    rest = git(folder, "rev-list", "--reverse", "base..HEAD").split()
+    git(folder, "reset", "-q", "--hard", rest[number])
+    message = git(folder, "log", "-1", "--format=%B")
+    if path:
+        (folder / path).write_text(edited((folder / path).read_bytes(), old.encode(), new.encode()).decode())
+    git(folder, "commit", "-q", "-a", "--amend", "-F", "-", text=message if path else message.replace(old, new))
+    for commit in rest[number + 1 :]:
+        git(folder, "cherry-pick", commit)
+    code, _, err = world.run("finish", str(folder))
+    assert code == 0, err

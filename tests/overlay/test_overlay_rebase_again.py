@@ -1,0 +1,68 @@
+"""rebase, once more after the old series has changed: hand work stays, and nothing of the new series is overwritten."""
+
+from __future__ import annotations
+
+from overlay_toy import edited
+from rebase_toy import CONFLICT, MOVED, amend, both, install, release, report, statuses, tree, work
+
+from rft.overlay.merge import their_side
+
+CORE = "alpha/core.py"
+
+
+def settled(world, tmp_path):
+    """The wheels, after a rebase whose one conflict was settled with 'ours'."""
+    wheels = both(world, release(tmp_path, CONFLICT))
+    assert report(world, *wheels)[0] == 1
+    core = work(world) / CORE
+    core.write_bytes(their_side(core.read_bytes()).replace(b"'new'", b"'ours'"))
+    assert report(world, "--continue")[0] == 0
+    return wheels
+
+
+def test_what_was_settled_stays_when_an_earlier_patch_of_the_file_changes(world, tmp_path):
+    """Its own text in the old series has other blob ids then, and the same changed lines."""
+    wheels = settled(world, tmp_path)
+    before = (world.patches / "alpha-1.2/two-things.patch").read_bytes()
+    amend(world, tmp_path / "edit", 0, "x + 1", "x + 2", CORE)
+    assert (world.patches / "alpha-1.2/two-things.patch").read_bytes() != before
+    code, document = report(world, *wheels)
+    assert code == 0 and statuses(document) == {"one": "clean", "two-things": "resolved"}
+    assert "+    y = x + 2" in (world.patches / "alpha-1.3/one.patch").read_text()
+    assert "+VALUE = 'ours'" in (world.patches / "alpha-1.3/two-things.patch").read_text()
+
+
+def test_a_settled_patch_that_has_changed_stops_and_says_so(world, tmp_path):
+    """Also where the plain merge has no conflict, which would take back what was edited."""
+    wheel = release(tmp_path, MOVED)
+    assert report(world, *both(world, wheel))[0] == 0
+    install(world, wheel)
+    amend(world, tmp_path / "new", 1, "'new'", "'mine'", CORE)
+    install(world, world.wheels / "alpha-1.2-py3-none-any.whl")
+    amend(world, tmp_path / "old", 1, "'new'", "'newer'", CORE)
+    kept = tree(world.patches)
+    for words in (["--check"], []):
+        code, document = report(world, *words, *both(world, wheel))
+        assert code == 1 and statuses(document) == {"one": "moved", "two-things": "conflict"}
+        assert "settled by hand before (edited), and the patch has changed since" in str(document["patches"][1])
+    assert tree(world.patches) == kept
+    core = work(world) / CORE
+    core.write_bytes(edited(core.read_bytes(), b"'newer'", b"'mine and newer'"))
+    code, document = report(world, "--continue")
+    assert code == 0 and statuses(document)["two-things"] == "resolved"
+    assert "+VALUE = 'mine and newer'" in (world.patches / "alpha-1.3/two-things.patch").read_text()
+
+
+def test_a_header_comes_from_the_old_series_unless_the_new_one_has_edited_it(world, tmp_path):
+    wheels = settled(world, tmp_path)
+    patch = world.patches / "alpha-1.3/two-things.patch"
+    amend(world, tmp_path / "first", 1, "the toy needs it", "said better")
+    code, document = report(world, *wheels)
+    assert code == 0 and statuses(document)["two-things"] == "resolved"
+    assert "Why: said better" in patch.read_text() and "'ours'" in patch.read_text()
+    install(world, tmp_path / "releases/alpha-1.3-py3-none-any.whl")
+    amend(world, tmp_path / "new", 1, "said better", "of this series")
+    install(world, world.wheels / "alpha-1.2-py3-none-any.whl")
+    amend(world, tmp_path / "again", 1, "said better", "said once more")
+    assert report(world, *wheels)[0] == 0
+    assert "Why: of this series" in patch.read_text() and "'ours'" in patch.read_text()
