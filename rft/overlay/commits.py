@@ -122,8 +122,7 @@ def _commits(folder: Path) -> list[str]:
             wanted="upstream's files, tagged",
             repair="bash apply_patches.sh edit PACKAGE",
         )
-    if git(folder, "status", "--porcelain").strip():
-        raise OverlayError(NOT_WANTED, f"uncommitted work in {folder}", repair=f"git -C {folder} status")
+    require_committed(folder)
     if git(folder, "rev-list", "--merges", "base..HEAD").strip():
         raise OverlayError(NOT_WANTED, f"{folder} has merge commits after base", wanted="one line of commits")
     if git(folder, "rev-list", "base", "--not", "HEAD").strip():
@@ -132,6 +131,13 @@ def _commits(folder: Path) -> list[str]:
     if not commits:
         raise OverlayError(NOT_WANTED, f"{folder} has no commit after base", wanted="one commit per patch")
     return commits
+
+
+def require_committed(folder: Path) -> None:
+    """Raises OverlayError (exit 1) where files differ from HEAD, or are not in it."""
+    if changed := git(folder, "status", "--porcelain").decode().rstrip():
+        names = "; ".join(changed.splitlines())
+        raise OverlayError(NOT_WANTED, f"uncommitted work in {folder}", names, "none", f"git -C {folder} status")
 
 
 def _known_names(patches: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .author import write_series
-from .commits import changed_files, commit_patch, git, git_file, make_repository, read_commits
+from .commits import changed_files, commit_patch, git, git_file, make_repository, read_commits, require_committed
 from .diff import FileDiff, apply_diff, header_text, parse_patch
 from .errors import NOT_WANTED, USAGE, OverlayError
 from .headers import commit_message, due
@@ -99,10 +99,14 @@ def resume(source: Source, work: Path) -> dict:
     if pending and made == expected:
         if pending["status"] != CONFLICT:  # killed before the commit
             _discard(work)
-        elif _settle(work, pending):
-            state["rows"].append(pending)
+        else:
+            state["rows"].append(pending | {"status": _settle(work, pending)})
     elif pending and made == expected + 1:  # committed by hand, or killed behind the commit
-        state["rows"].append(pending | {"status": RESOLVED if pending["status"] == CONFLICT else pending["status"]})
+        if pending["status"] == CONFLICT:
+            _require_settled(work, pending, "HEAD~1")
+            require_committed(work)
+            pending["status"] = RESOLVED
+        state["rows"].append(pending)
     elif made == expected:  # killed between two patches
         _discard(work)
     else:
@@ -122,13 +126,24 @@ def _discard(work: Path) -> None:
     git(work, "clean", "-q", "-f", "-d")
 
 
-def _settle(work: Path, pending: dict) -> bool:
-    """Commit what somebody made of a conflict. Raises OverlayError (exit 1) while something is left to do."""
+def _settle(work: Path, pending: dict) -> str:
+    """Commit what somebody made of a conflict; returns its state. Raises OverlayError (exit 1) while work is left."""
+    _require_settled(work, pending, "HEAD")
+    git(work, "add", "-A")
+    if not git(work, "status", "--porcelain").strip():
+        return EMPTY
+    git(work, "commit", "-q", "-F", ".git/rft-message")
+    return RESOLVED
+
+
+def _require_settled(work: Path, pending: dict, before: str) -> None:
+    """Refuse (exit 1) what is left to do in the files that differ from the revision `before`."""
     left = [f"{path}.rej is still there" for path in pending.get("conflicts", {}) if (work / f"{path}.rej").exists()]
-    names = git(work, "ls-files", "-z", "--modified", "--others", "--exclude-standard").decode().split("\0")
-    for path in sorted({name for name in names if name}):
+    names = git(work, "diff", "--name-only", "--no-renames", "-z", before)
+    names += git(work, "ls-files", "-z", "--others", "--exclude-standard")
+    for path in sorted({name for name in names.decode().split("\0") if name}):
         data = (work / path).read_bytes() if (work / path).is_file() else None
-        if data is not None and path in pending.get("conflicts", {}) and (lines := markers(data)):
+        if data is not None and (lines := markers(data)) and not markers(git_file(work, before, path) or b""):
             left.append(f"{path} has conflict markers at lines {', '.join(map(str, lines))}")
         elif fault := not_python(path, data, None):
             left.append(f"{path} {fault}")
@@ -138,15 +153,8 @@ def _settle(work: Path, pending: dict) -> bool:
             f"{pending['patch']} is not settled",
             found="; ".join(left),
             wanted=f"its change made in {work}, without markers and .rej files",
-            repair="edit the files, then the same command again",
+            repair=f"edit the files{'' if before == 'HEAD' else ', amend the commit'}, then the same command again",
         )
-    git(work, "add", "-A")
-    if not git(work, "status", "--porcelain").strip():
-        pending["status"] = EMPTY
-        return True
-    git(work, "commit", "-q", "-F", ".git/rft-message")
-    pending["status"] = RESOLVED
-    return True
 
 
 def _carry(source: Source, work: Path) -> dict:

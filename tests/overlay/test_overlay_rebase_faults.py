@@ -72,6 +72,43 @@ def test_a_kill_while_a_conflict_is_written(world, tmp_path, monkeypatch, at):
     assert report(world, "--continue")[0] == 0
 
 
+@pytest.mark.parametrize("committed", [False, True], ids=["added", "committed"])
+def test_markers_that_git_has_been_given_are_seen(world, tmp_path, committed):
+    """As `git add` hides a file from what is modified, and a commit from what differs from HEAD."""
+    assert report(world, *both(world, release(tmp_path, CONFLICT)))[0] == 1
+    core, folder = work(world) / "alpha/core.py", work(world)
+    (folder / "alpha/notes.txt").write_text(core.read_text())  # and in another file
+    core.write_bytes(their_side(core.read_bytes()))
+    git(folder, "add", "-A")
+    if committed:
+        git(folder, "commit", "-q", "-F", ".git/rft-message")
+    code, _, err = world.run("rebase", "alpha", "1.3", "--continue")
+    assert code == 1 and "alpha/notes.txt has conflict markers" in err and ("amend" in err) == committed
+    (folder / "alpha/notes.txt").unlink()
+    core.write_bytes(b"VALUE = ('new'\n")
+    git(folder, "commit" if committed else "add", *(["-qa", "--amend", "--no-edit"] if committed else ["-A"]))
+    code, _, err = world.run("rebase", "alpha", "1.3", "--continue")
+    assert code == 1 and "alpha/core.py does not compile" in err
+    assert not (world.patches / "alpha-1.3").exists()
+
+
+def test_what_a_commit_by_hand_leaves_out_is_refused(world, tmp_path):
+    """It would flow into the next patch."""
+    assert report(world, *both(world, release(tmp_path, {"alpha/core.py": None})))[0] == 1
+    folder = work(world)
+    git(folder, "add", "alpha/crlf.py")
+    git(folder, "commit", "-q", "-F", ".git/rft-message")
+    code, _, err = world.run("rebase", "alpha", "1.3", "--continue")
+    assert code == 1 and "alpha/core.py.rej is still there" in err
+    (folder / "alpha/core.py.rej").unlink()
+    (folder / "alpha/data.json").write_text("[1]\n")
+    code, _, err = world.run("rebase", "alpha", "1.3", "--continue")
+    assert code == 1 and "uncommitted work in" in err and "alpha/data.json" in err
+    git(folder, "checkout", "-q", "alpha/data.json")
+    code, document = report(world, "--continue")
+    assert code == 1 and statuses(document) == {"one": "resolved", "two-things": "conflict"}
+
+
 def test_what_does_not_fit_the_state_is_refused(world, tmp_path):
     """Patches that have changed under way, and commits that are no patch of the series."""
     wheels = both(world, release(tmp_path, CONFLICT))
