@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from .diff import apply_diff, header_text, parse_patch
 from .errors import OverlayError
 from .headers import lint, lint_probes
 from .plan import pristine_bytes, require_install, stage
-from .rebase_source import Carried
+from .rebase_source import read_report
 from .series import Package, build_lock, default_patches, load_packages, require_locked, sha256
 from .state import inspect, read, record_rows
 from .target import Target, examine_target, resolve
@@ -84,8 +83,7 @@ def _locked(package: Package) -> list[str]:
 
 def _behind(package: Package, series: list[Package]) -> list[str]:
     """Whether the series that this one was carried from has changed since (rebase.json)."""
-    file = package.folder / Carried.FILE
-    report = json.loads(file.read_bytes()) if file.is_file() else {}
+    report = read_report(package) or {}
     source = next((each for each in series if each.name == report.get("from")), None)
     if source is None or source.lock["series_id"] == report["series_id"]:
         return []

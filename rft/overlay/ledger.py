@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from .diff import header_text, parse_patch
 from .headers import ESSENTIAL, GROUPS, fields
 from .merge import CLEAN, MOVED
-from .rebase_source import Carried
+from .rebase_source import read_report
 from .series import Package
 
 HEAD = """# Patches
@@ -56,8 +54,7 @@ def _outline(package: Package, name: str) -> tuple:
 
 def _carried(package: Package) -> str:
     """What `rebase` has made of the series that this one comes from, by rebase.json; empty without one."""
-    file = package.folder / Carried.FILE
-    report = json.loads(file.read_bytes()) if file.is_file() else {"patches": []}
+    report = read_report(package) or {"patches": []}
     by_status: dict[str, list[str]] = {}
     for row in report["patches"]:
         by_status.setdefault(row["status"], []).append(row["patch"].removesuffix(".patch"))

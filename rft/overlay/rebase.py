@@ -49,7 +49,7 @@ def check(source: Source, release: Release, old: Release) -> dict:
         for path, data in merged.files.items():
             tree[path] = their_side(data) if path in merged.conflicts and data is not None else data
         rows.append(_row(step, merged, source, release.version))
-    return _report(source, release.version, rows, _changed(old.requires, release.requires))
+    return _report(source, rows, _changed(old.requires, release.requires))
 
 
 def start(source: Source, release: Release, old: Release, work: Path) -> dict:
@@ -170,7 +170,7 @@ def _carry(source: Source, work: Path) -> dict:
         if merged.status == CONFLICT:
             _leave(work, step, merged)
             _save(work, state | {"pending": row})
-            return _report(source, state["version"], [*state["rows"], row], state["requirements"]) | {"work": str(work)}
+            return _report(source, [*state["rows"], row], state["requirements"]) | {"work": str(work)}
         if row["status"] not in DROPPED:
             _save(work, state | {"pending": row})
             commit_patch(work, step.name, step.data, merged.files)
@@ -185,7 +185,7 @@ def _write_series(source: Source, work: Path, state: dict) -> dict:
     if all(row["status"] in DROPPED for row in state["rows"]):
         raise OverlayError(NOT_WANTED, f"{source.name} needs none of the patches of {source.package.name}")
     _save(work, state | {"writing": True})
-    report = _report(source, state["version"], state["rows"], state["requirements"])
+    report = _report(source, state["rows"], state["requirements"])
     package = source.package
     contents = read_commits(work, source.patches)
     known = source.existing.distributions if source.existing else {name: [] for name in package.distributions}
@@ -281,12 +281,12 @@ def _row(step: Step, merged: Merged, source: Source, version: str) -> dict:
     return row
 
 
-def _report(source: Source, version: str, rows: list[dict], requirements: dict) -> dict:
+def _report(source: Source, rows: list[dict], requirements: dict) -> dict:
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["status"]] = counts.get(row["status"], 0) + 1
     return {
-        "package": f"{source.package.name.removesuffix(source.package.version)}{version}",
+        "package": source.name,
         "from": source.package.name,
         "series_id": source.package.lock["series_id"],
         "counts": counts,

@@ -77,7 +77,11 @@ class Source:
     @property
     def name(self) -> str:
         """Folder of the new series."""
-        return f"{self.package.name.removesuffix(self.package.version)}{self.version}"
+        return (
+            self.existing.name
+            if self.existing
+            else f"{self.package.name.removesuffix(self.package.version)}{self.version}"
+        )
 
     @property
     def ids(self) -> list[str]:
@@ -89,11 +93,31 @@ class Source:
 
     def carried(self, pristine: Tree) -> Carried:
         """What the earlier rebase made of the series. Raises OverlayError (exit 1) if it had other upstream files."""
-        file = self.existing.folder / Carried.FILE if self.existing else None
-        if file is None or not file.is_file():
-            return Carried(self.existing, {}, _trees(self.existing, pristine))
-        rows = {row["patch"]: row for row in json.loads(file.read_bytes())["patches"]}
+        report = (read_report(self.existing) if self.existing else None) or {"patches": []}
+        rows = {row["patch"]: row for row in report["patches"]}
         return Carried(self.existing, rows, _trees(self.existing, pristine))
+
+
+def read_report(package: Package) -> dict | None:
+    """What the last rebase has left beside a series; None where none has made it.
+
+    Raises OverlayError (exit 2) for a file that is not as `rebase` writes it.
+    """
+    file = package.folder / Carried.FILE
+    if not file.is_file():
+        return None
+    try:
+        report = json.loads(file.read_bytes())
+        _ = report["from"], report["series_id"], [(r["patch"], r["status"], r["sha256"]) for r in report["patches"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise OverlayError(
+            USAGE,
+            f"{file} is malformed",
+            found=f"{type(error).__name__}: {error}",
+            wanted="the file as `rebase` writes it",
+            repair=f"git checkout -- {file}",
+        ) from error
+    return report
 
 
 def mark_edited(package: Package) -> None:
@@ -102,10 +126,9 @@ def mark_edited(package: Package) -> None:
     One that changes other lines than `rebase` made it is edited; one that was taken out is dropped, so that the next
     rebase does not bring it back. Of the series' own patches nothing is said: they are whatever is there.
     """
-    file = package.folder / Carried.FILE
-    if not file.is_file():
+    report = read_report(package)
+    if report is None:
         return
-    report = json.loads(file.read_bytes())
     report["patches"] = [row for row in report["patches"] if row["status"] != OWN or row["patch"] in package.patches]
     for row in report["patches"]:
         was, now = package.folder / row["patch"], package.patches.get(row["patch"])
@@ -115,7 +138,7 @@ def mark_edited(package: Package) -> None:
             row["status"] = EMPTY
         elif changes(was.read_bytes()) != changes(now):
             row["status"] = EDITED
-    file.write_bytes(dump(report))
+    (package.folder / Carried.FILE).write_bytes(dump(report))
 
 
 def changes(data: bytes) -> str:
@@ -160,7 +183,10 @@ def _trees(package: Package | None, pristine: Tree) -> dict[str, Tree]:
 
 
 def find_source(patches: Path, selector: str, version: str) -> Source:
-    """The series of the nearest older version, else of the nearest newer one."""
+    """The series of the nearest older version, else of the nearest newer one; `selector` may name a folder.
+
+    Raises OverlayError (exit 2) where the series of this version is not one that a rebase has carried from that one.
+    """
     found = load_packages(patches, [selector], strict=False)
     others = sorted((p for p in found if p.version != version), key=lambda p: order(p.version))
     if not others:
@@ -172,11 +198,31 @@ def find_source(patches: Path, selector: str, version: str) -> Source:
         )
     older = [p for p in others if order(p.version) < order(version)]
     package = older[-1] if older else others[0]
-    existing = next((p for p in found if p.version == version and p.import_name == package.import_name), None)
+    everything = load_packages(patches, [], strict=False)
+    existing = next((p for p in everything if (p.import_name, p.version) == (package.import_name, version)), None)
+    if existing:
+        _require_carried(existing, package)
     for each in (package, existing):
         if each:
             require_locked(each)
     return Source(patches, package, version, existing)
+
+
+def _require_carried(existing: Package, package: Package) -> None:
+    """Refuse (exit 2) to write over a series that no rebase has made, or one that was carried from another."""
+    origin = (read_report(existing) or {}).get("from")
+    if origin == package.name:
+        return
+    again = (
+        f".venv/bin/python -m rft.overlay rebase {origin} {existing.version}, or begin anew: rm -r {existing.folder}"
+    )
+    raise OverlayError(
+        USAGE,
+        f"{existing.name} was not carried from {package.name}",
+        found=f"carried from {origin}" if origin else f"no {Carried.FILE}: no rebase has made it",
+        wanted=f"a series carried from {package.name}, or none",
+        repair=again if origin else "change its patches with: bash apply_patches.sh edit",
+    )
 
 
 def old_release(source: Source, python: str | None, wheels: list[Path], names: list[str]) -> Release:

@@ -66,3 +66,34 @@ def test_a_header_comes_from_the_old_series_unless_the_new_one_has_edited_it(wor
     amend(world, tmp_path / "again", 1, "said better", "said once more")
     assert report(world, *wheels)[0] == 0
     assert "Why: of this series" in patch.read_text() and "'ours'" in patch.read_text()
+
+
+def test_a_folder_as_package_picks_the_source_and_what_is_there_stays(world, tmp_path):
+    wheels = settled(world, tmp_path)
+    kept = tree(world.patches)
+    code, out, err = world.run("rebase", "alpha-1.2", "1.3", *wheels)
+    assert code == 0 and "resolved" in out, err
+    assert tree(world.patches) == kept
+
+
+def test_a_series_that_was_not_carried_from_this_one_is_not_overwritten(world, tmp_path):
+    """The pin, which no rebase has made, and one that was carried from a series farther away."""
+    newest = release(tmp_path, MOVED, "1.4")
+    assert report(world, *both(world, newest), version="1.4")[0] == 0
+    wheels = [*settled(world, tmp_path), "--wheel", str(newest)]
+    kept = tree(world.patches)
+    code, _, err = world.run("rebase", "alpha", "1.2", *wheels)
+    assert code == 2 and "alpha-1.2 was not carried from alpha-1.3" in err and "no rebase has made it" in err
+    for words in (["--check"], []):
+        code, _, err = world.run("rebase", "alpha", "1.4", *words, *wheels)
+        assert code == 2 and "alpha-1.4 was not carried from alpha-1.3" in err and "rebase alpha-1.2 1.4" in err
+    assert tree(world.patches) == kept
+    assert world.run("rebase", "alpha-1.2", "1.4", *both(world, newest))[0] == 0 and tree(world.patches) == kept
+
+
+def test_a_malformed_report_is_one_message(world, tmp_path):
+    wheels = settled(world, tmp_path)
+    (world.patches / "alpha-1.3/rebase.json").write_text('{"from": "alpha-1.2"')
+    for words in (["check"], ["rebase", "alpha", "1.3", "--check", *wheels]):
+        code, _, err = world.run(*words)
+        assert code == 2 and "rebase.json is malformed" in err and "git checkout -- " in err
