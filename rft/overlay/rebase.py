@@ -207,6 +207,7 @@ def _write_series(source: Source, work: Path, state: dict) -> dict:
 def _steps(source: Source, pristine: Tree, old: dict[str, bytes]) -> Iterator[Step]:
     """The patches of the old series in order, then those that only the new one has."""
     carried = source.carried(pristine)
+    own = carried.own(source.package)
     tree: Tree = dict(old)
     for name, data in source.package.patches.items():
         header, (kept, before) = carried.header(name, data), carried.patch(name)
@@ -216,7 +217,7 @@ def _steps(source: Source, pristine: Tree, old: dict[str, bytes]) -> Iterator[St
             step = Step(name, data, dict(tree), digests(data), None, carried.settled(name))
         yield replace(step, data=with_header(step.data, header))
         tree |= {diff.path: apply_diff(tree.get(diff.path), diff, name) for diff in parse_patch(data, name)}
-    for name in carried.own(source.package):
+    for name in own:
         data, before = carried.patch(name)
         yield Step(name, data, before, digests(data), {"status": OWN})
 
@@ -270,7 +271,8 @@ def _part(data: bytes, path: str) -> bytes:
 def _row(step: Step, merged: Merged, source: Source, version: str) -> dict:
     """What the report says of one patch."""
     row = {"patch": step.name, "status": merged.status} | step.digests
-    if step.earlier and merged.status != CONFLICT:
+    same = step.earlier and merged.status == step.earlier["status"]
+    if same or (step.earlier and merged.status not in (CONFLICT, *DROPPED)):
         return row | step.earlier | step.digests
     if merged.conflicts:
         row["conflicts"] = merged.conflicts
@@ -293,7 +295,7 @@ def _report(source: Source, rows: list[dict], requirements: dict) -> dict:
         "conflict_hunks": sum(sum(row.get("conflicts", {}).values()) for row in rows if row["status"] == CONFLICT),
         "requirements": requirements,
         "patches": rows,
-        "left": len(source.package.patches) - len([row for row in rows if row["status"] != OWN]),
+        "left": len(source.package.patches.keys() - {row["patch"] for row in rows}),
     }
 
 

@@ -59,10 +59,18 @@ class Carried:
         return (self.package.patches.get(name) if self.package else None), self.before.get(name, {})
 
     def own(self, old: Package) -> list[str]:
-        """Patches that the new series alone has."""
-        names = self.package.patches if self.package else {}
+        """Patches that the new series alone has. Raises OverlayError (exit 1) where `old` has the name of one too."""
         told = {name for name, row in self.rows.items() if row["status"] != OWN}
-        return [name for name in names if name not in told and name not in old.patches]
+        names = [name for name in (self.package.patches if self.package else {}) if name not in told]
+        if taken := [name for name in names if name in old.patches]:
+            raise OverlayError(
+                NOT_WANTED,
+                f"{self.package.name} and {old.name} each have a patch of their own with one name",
+                found=", ".join(taken),
+                wanted="another name, or one of the two",
+                repair="bash apply_patches.sh edit, with another Patch-Name or without the commit",
+            )
+        return names
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,8 @@ def mark_edited(package: Package) -> None:
     """Say in rebase.json what was done by hand to the patches of a series that is about to be written.
 
     One that changes other lines than `rebase` made it is edited; one that was taken out is dropped, so that the next
-    rebase does not bring it back. Of the series' own patches nothing is said: they are whatever is there.
+    rebase does not bring it back, and is edited once it is put back. Of the series' own patches nothing is said: they
+    are whatever is there.
     """
     report = read_report(package)
     if report is None:
@@ -132,11 +141,11 @@ def mark_edited(package: Package) -> None:
     report["patches"] = [row for row in report["patches"] if row["status"] != OWN or row["patch"] in package.patches]
     for row in report["patches"]:
         was, now = package.folder / row["patch"], package.patches.get(row["patch"])
-        if row["status"] == OWN or not was.is_file():
+        if row["status"] == OWN:
             continue
-        if now is None:
+        if was.is_file() and now is None:
             row["status"] = EMPTY
-        elif changes(was.read_bytes()) != changes(now):
+        elif now is not None and not (was.is_file() and changes(was.read_bytes()) == changes(now)):
             row["status"] = EDITED
     (package.folder / Carried.FILE).write_bytes(dump(report))
 

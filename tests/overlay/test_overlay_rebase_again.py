@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from overlay_toy import edited
+import pytest
+from overlay_toy import HEADER, commit, edited, git
 from rebase_toy import CONFLICT, MOVED, amend, both, install, release, report, statuses, tree, work
 
 from rft.overlay.merge import their_side
@@ -97,3 +98,61 @@ def test_a_malformed_report_is_one_message(world, tmp_path):
     for words in (["check"], ["rebase", "alpha", "1.3", "--check", *wheels]):
         code, _, err = world.run(*words)
         assert code == 2 and "rebase.json is malformed" in err and "git checkout -- " in err
+
+
+def add(world, folder, files, subject):
+    """A patch more in the installed series."""
+    assert world.run("edit", "alpha", "--dir", str(folder))[0] == 0
+    commit(folder, files, HEADER.format(subject=subject))
+    assert world.run("finish", str(folder))[0] == 0
+
+
+def test_a_patch_of_the_new_series_that_the_old_one_comes_to_make_is_dropped(world, tmp_path):
+    """Under another name; with the state `own` it was an empty commit, and the rebase could not go on."""
+    wheels = settled(world, tmp_path)
+    install(world, tmp_path / "releases/alpha-1.3-py3-none-any.whl")
+    add(world, tmp_path / "new", {"alpha/more.py": b"MORE = 1\n"}, "mine")
+    install(world, world.wheels / "alpha-1.2-py3-none-any.whl")
+    add(world, tmp_path / "old", {"alpha/more.py": b"MORE = 1\n"}, "theirs")
+    code, document = report(world, *wheels)
+    assert code == 0 and document["left"] == 0
+    assert statuses(document) == {"one": "clean", "two-things": "resolved", "theirs": "clean", "mine": "empty"}
+    kept = tree(world.patches)
+    assert (world.patches / "alpha-1.3/series").read_text().split() == ["one.patch", "two-things.patch", "theirs.patch"]
+    assert report(world, *wheels)[0] == 0 and "mine" not in statuses(report(world, *wheels)[1])
+    del kept["alpha-1.3/rebase.json"], kept["README.md"]
+    assert kept.items() <= tree(world.patches).items()
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["since", "own"])
+def test_two_patches_with_one_name_are_refused_by_name(world, tmp_path, told):
+    """Whether the last rebase has told of it (own), or it was added since."""
+    wheels = settled(world, tmp_path)
+    install(world, tmp_path / "releases/alpha-1.3-py3-none-any.whl")
+    add(world, tmp_path / "new", {"alpha/more.py": b"MORE = 1\n"}, "same")
+    if told:
+        assert statuses(report(world, *wheels)[1])["same"] == "own"
+    install(world, world.wheels / "alpha-1.2-py3-none-any.whl")
+    add(world, tmp_path / "old", {"alpha/other.py": b"OTHER = 1\n"}, "same")
+    kept = tree(world.patches)
+    code, _, err = world.run("rebase", "alpha", "1.3", *wheels)
+    assert code == 1 and "found:  same.patch" in err and "alpha-1.3 and alpha-1.2" in err
+    assert tree(world.patches) == kept
+    assert world.run("rebase", "alpha", "1.3", "--check", *wheels)[0] == 1
+
+
+def test_a_patch_that_was_dropped_and_put_back_by_hand_stays(world, tmp_path):
+    wheels = both(world, release(tmp_path, MOVED))
+    assert report(world, *wheels)[0] == 0
+    install(world, tmp_path / "releases/alpha-1.3-py3-none-any.whl")
+    folder = tmp_path / "out"
+    assert world.run("edit", "alpha", "--dir", str(folder))[0] == 0
+    git(folder, "reset", "-q", "--hard", "HEAD~1")
+    assert world.run("finish", str(folder))[0] == 0
+    assert statuses(report(world, *wheels)[1])["two-things"] == "empty"
+    add(world, tmp_path / "back", {"alpha/nonl.py": b"# text\nLAST = 2"}, "Two: things")
+    assert "two-things.patch" in (world.patches / "alpha-1.3/series").read_text()
+    kept = (world.patches / "alpha-1.3/two-things.patch").read_bytes()
+    code, document = report(world, *wheels)
+    assert code == 0 and statuses(document) == {"one": "moved", "two-things": "edited"}
+    assert (world.patches / "alpha-1.3/two-things.patch").read_bytes() == kept
