@@ -59,7 +59,7 @@ def start(source: Source, release: Release, old: Release, work: Path) -> dict:
             USAGE,
             f"a rebase is under way in {work}",
             wanted="none",
-            repair=f"{command(source)} --continue, or begin again: rm -r {work}",
+            repair=f"{source.command} --continue, or begin again: rm -r {work}",
         )
     if work.exists() and any(work.iterdir()) and not (work / BEGUN).is_file():
         raise OverlayError(USAGE, f"{work} is not empty", wanted="a new folder", repair="pass another --dir")
@@ -81,8 +81,16 @@ def start(source: Source, release: Release, old: Release, work: Path) -> dict:
 def resume(source: Source, work: Path) -> dict:
     """Go on where a conflict, or a kill, has left the repository `work`."""
     if not (work / STATE).is_file():
-        raise OverlayError(USAGE, f"no rebase is under way in {work}", repair=command(source))
+        raise OverlayError(USAGE, f"no rebase is under way in {work}", repair=source.command)
     state = json.loads((work / STATE).read_text())
+    if state["version"] != source.version:
+        raise OverlayError(
+            USAGE,
+            f"the rebase in {work} is to another version",
+            found=state["version"],
+            wanted=source.version,
+            repair="pass the --dir of this one, or the version of that one",
+        )
     if state.get("writing"):
         return _write_series(source, work, state)
     if state["ids"] != source.ids:
@@ -91,7 +99,7 @@ def resume(source: Source, work: Path) -> dict:
             f"the patches have changed since the rebase in {work} began",
             found=" ".join(source.ids),
             wanted=" ".join(state["ids"]),
-            repair=f"rm -r {work} && {command(source)}",
+            repair=f"rm -r {work} && {source.command}",
         )
     made = int(git(work, "rev-list", "--count", "base..HEAD"))
     expected = sum(row["status"] not in DROPPED for row in state["rows"])
@@ -114,7 +122,7 @@ def resume(source: Source, work: Path) -> dict:
             NOT_WANTED,
             f"{work} has {made} commits after the tag base",
             wanted=f"{expected}, one for each patch that is carried",
-            repair=f"git -C {work} log base..HEAD; or begin again: rm -r {work} && {command(source)}",
+            repair=f"git -C {work} log base..HEAD; or begin again: rm -r {work} && {source.command}",
         )
     _save(work, state | {"pending": None})
     return _carry(source, work)
@@ -315,8 +323,3 @@ def _files(folder: Path) -> list[Path]:
 
 def _python(work: Path) -> list[Path]:
     return [path for path in sorted(work.rglob("*.py")) if ".git" not in path.relative_to(work).parts]
-
-
-def command(source: Source) -> str:
-    """The command that rebases to this release."""
-    return f".venv/bin/python -m rft.overlay rebase {source.package.import_name} {source.version}"

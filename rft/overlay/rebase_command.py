@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from argparse import Namespace
 from pathlib import Path
 
 from . import rebase as series_rebase
-from .errors import NOT_WANTED, OK, USAGE, OverlayError
+from .errors import NOT_WANTED, OK, REFUSED, USAGE, OverlayError
 from .merge import CLEAN, CONFLICT, MOVED
 from .rebase_source import find_source, old_release
 from .series import default_patches, load_packages
 from .upstream import find_release
+from .wheels import wheel_name
 
 
 def rebase(arguments: Namespace) -> int:
@@ -29,15 +31,19 @@ def rebase(arguments: Namespace) -> int:
         )
     if arguments.check and arguments.resume:
         raise OverlayError(USAGE, "--check and --continue", wanted="one of them")
+    given = {"--dir": arguments.dir, "--patches": arguments.patches}
+    options = "".join(f" {name} {shlex.quote(str(path))}" for name, path in given.items() if path)
     if arguments.resume:
-        source = find_source(patches, selector, arguments.version)
+        source = find_source(patches, selector, arguments.version, options)
         with _stdout_for_the_report(arguments):
             report = series_rebase.resume(source, _work(arguments, source.name))
         return _show(arguments, report, source)
     names = _distributions(load_packages(patches, [selector], strict=False), selector)
     import_name = load_packages(patches, [selector], strict=False)[0].import_name
-    release = find_release(names, arguments.version, import_name, arguments.wheel)
-    source = find_source(patches, selector, release.version)
+    newest = None if arguments.version else find_release(names, "", import_name, arguments.wheel)
+    source = find_source(patches, selector, newest.version if newest else arguments.version, options)
+    _require_used(arguments.wheel, names, [source.version, source.package.version])
+    release = newest or find_release(names, source.version, import_name, arguments.wheel)
     old = old_release(source, arguments.python, arguments.wheel, names)
     if arguments.check:
         report = series_rebase.check(source, release, old)
@@ -63,6 +69,20 @@ def _distributions(packages: list, selector: str) -> list[str]:
     return sorted(dict.fromkeys(names), key=lambda name: name != selector)
 
 
+def _require_used(wheels: list[Path], names: list[str], versions: list[str]) -> None:
+    """Refuse (exit 3) a wheel of neither release, instead of asking the package index for what it should have been."""
+    for wheel in wheels:
+        name, version = wheel_name(wheel)
+        if name not in names or version not in versions:
+            raise OverlayError(
+                REFUSED,
+                f"{wheel} is of neither release",
+                found=f"{name} {version}",
+                wanted=f"{' or '.join(names)}, {' or '.join(versions)}",
+                repair="pass a wheel of one of them, or none: the package index has them",
+            )
+
+
 def _show(arguments: Namespace, report: dict, source: series_rebase.Source) -> int:
     conflicts = [row for row in report["patches"] if row["status"] == CONFLICT]
     if arguments.json:
@@ -70,7 +90,7 @@ def _show(arguments: Namespace, report: dict, source: series_rebase.Source) -> i
     else:
         print(text(report))
         if "work" in report:
-            print(_what_now(report["work"], conflicts[0], series_rebase.command(source)))
+            print(_what_now(report["work"], conflicts[0], source.command))
     return NOT_WANTED if conflicts else OK
 
 

@@ -16,6 +16,7 @@ from .state import inspect, read
 from .target import examine_target, resolve
 from .upstream import Release, find_release, requires_of
 from .versions import order
+from .wheels import wheel_name
 
 RESOLVED = "resolved"  # a conflict, settled by hand
 EDITED = "edited"  # changed by hand after it was carried
@@ -81,6 +82,7 @@ class Source:
     package: Package
     version: str
     existing: Package | None
+    command: str  # the command that asks for it, for messages
 
     @property
     def name(self) -> str:
@@ -191,8 +193,10 @@ def _trees(package: Package | None, pristine: Tree) -> dict[str, Tree]:
     return result
 
 
-def find_source(patches: Path, selector: str, version: str) -> Source:
+def find_source(patches: Path, selector: str, version: str, options: str = "") -> Source:
     """The series of the nearest older version, else of the nearest newer one; `selector` may name a folder.
+
+    options: those by which messages are to name the command.
 
     Raises OverlayError (exit 2) where the series of this version is not one that a rebase has carried from that one.
     """
@@ -214,7 +218,8 @@ def find_source(patches: Path, selector: str, version: str) -> Source:
     for each in (package, existing):
         if each:
             require_locked(each)
-    return Source(patches, package, version, existing)
+    command = f".venv/bin/python -m rft.overlay rebase {selector} {version}{options}"
+    return Source(patches, package, version, existing, command)
 
 
 def _require_carried(existing: Package, package: Package) -> None:
@@ -238,7 +243,7 @@ def old_release(source: Source, python: str | None, wheels: list[Path], names: l
     """Upstream's bytes of the files that the old series changes: of `wheels`, the installation, or the index."""
     package = source.package
     release = None
-    if not any(package.version in wheel.name for wheel in wheels):
+    if not any(wheel_name(wheel)[1] == package.version for wheel in wheels):
         release = _installed(package, python)
     release = release or find_release(names, package.version, package.import_name, wheels)
     files = {}

@@ -13,10 +13,18 @@ TEXT = {".py", ".pyi", ".json", ".jinja", ".txt", ".toml", ".yaml", ".yml", ".md
 
 
 def wheel_name(wheel: Path) -> tuple[str, str]:
-    """(distribution, public version) from a wheel's file name."""
+    """(distribution, public version) from a wheel's file name. Raises OverlayError (exit 2) for another file."""
     if not wheel.name.endswith(".whl") or not zipfile.is_zipfile(wheel):
         raise OverlayError(USAGE, f"{wheel} is not a wheel", wanted="a .whl file of the version that is patched")
-    name, version, *_ = wheel.name.split("-")
+    name, _, rest = wheel.name.removesuffix(".whl").partition("-")
+    version = rest.split("-")[0]
+    if not version:
+        raise OverlayError(
+            USAGE,
+            f"{wheel} does not say what it is of",
+            wanted="the name that the package index gives it: NAME-VERSION-….whl",
+            repair="give the file its name again",
+        )
     return name.replace("_", "-").lower(), version.split("+")[0]
 
 

@@ -66,7 +66,12 @@ def test_check_writes_nothing(world, tmp_path):
 def test_a_conflict_is_edited_then_continued_then_remembered(world, tmp_path):
     wheel = release(tmp_path, CONFLICT)
     code, out, _ = world.run("rebase", "alpha", "1.3", *both(world, wheel))
-    assert code == 1 and "two-things" in out and f"In {work(world)}" in out and "rebase alpha 1.3 --continue" in out
+    assert (
+        code == 1
+        and "two-things" in out
+        and f"In {work(world)}" in out
+        and f"rebase alpha 1.3 --patches {world.patches} --continue\n" in out
+    )
     core = work(world) / "alpha/core.py"
     assert b"<<<<<<< upstream\nVALUE = 'upstream'\n" in core.read_bytes()
     assert not (world.patches / "alpha-1.3").exists()

@@ -131,6 +131,18 @@ def test_what_does_not_fit_the_state_is_refused(world, tmp_path):
     assert code == 2 and "one of them" in err
 
 
+def test_a_folder_of_ones_own_is_in_the_next_command(world, tmp_path):
+    """And the rebase in it is continued to its own version alone."""
+    folder, wheels = tmp_path / "a folder", both(world, release(tmp_path, CONFLICT))
+    code, out, _ = world.run("rebase", "alpha", "1.3", "--dir", str(folder), *wheels)
+    command = f"rebase alpha 1.3 --dir '{folder}' --patches {world.patches} --continue"
+    assert code == 1 and f"{command}\n" in out
+    code, _, err = world.run("rebase", "alpha", "1.3", "--dir", str(folder), *wheels)
+    assert code == 2 and command in err
+    code, _, err = world.run("rebase", "alpha", "1.4", "--dir", str(folder), "--continue")
+    assert code == 2 and "is to another version" in err and "found:  1.3" in err and "wanted: 1.4" in err
+
+
 def test_a_folder_of_somebody_else_is_left_alone(world, tmp_path):
     mine = tmp_path / "mine"
     (mine / ".git").mkdir(parents=True)
@@ -206,6 +218,15 @@ def test_a_wheel_of_something_else(world, tmp_path):
         wheel = made.rename(made.with_name("alpha-1.3-py3-none-any.whl"))
         code, _, err = world.run("rebase", "alpha", "1.3", *both(world, wheel))
         assert code == 3 and "is no release to build on" in err
+
+
+def test_a_wheel_that_is_not_asked_for(world, tmp_path):
+    """Another version would be ignored, and the index asked; and a name that says nothing."""
+    other = release(tmp_path, MOVED, "1.4")
+    code, _, err = world.run("rebase", "alpha", "1.3", "--check", *both(world, other))
+    assert code == 3 and "alpha-1.4-py3-none-any.whl is of neither release" in err and "alpha, 1.3 or 1.2" in err
+    code, _, err = world.run("rebase", "alpha", "1.3", "--check", *both(world, other.rename(tmp_path / "new.whl")))
+    assert code == 2 and "new.whl does not say what it is of" in err
 
 
 def test_a_wheel_of_too_much_text(world, tmp_path, monkeypatch):
