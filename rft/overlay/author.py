@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import ledger
 from .commands import REPOSITORY, examine
-from .commits import all_diffs, changed_files, commit_patch, git, make_repository, read_commits
+from .commits import REBASE, all_diffs, changed_files, commit_patch, git, make_repository, read_commits
 from .diff import apply_diff, header_text, parse_patch
 from .errors import NOT_WANTED, REFUSED, USAGE, OverlayError
 from .headers import TEMPLATE, commit_message, lint_probes, slug
@@ -76,11 +76,20 @@ def new(python: str | None, patches: Path | None, selectors: list[str], name: st
 def finish(python: str | None, patches: Path | None, folder: Path, wheels: list[Path]) -> Package:
     """Write the commits after `base` as series, lock.json and *.patch, and the ledger patches/README.md.
 
-    Refuses uncommitted work, merges, empty commits, files outside one package, malformed headers, and a base that is
-    not what upstream ships (checked against `wheels` or the target's RECORD). Nothing is written before all is checked.
+    Refuses the folder of a rebase (exit 2), uncommitted work, merges, empty commits, files outside one package,
+    malformed headers, and a base that is not what upstream ships (checked against `wheels` or the target's RECORD).
+    Nothing is written before all is checked.
     """
     patches = patches or default_patches()
     folder = folder.resolve()
+    if (folder / REBASE).is_file():
+        version = git(folder, "config", "--get", "rft.version").decode().strip()
+        raise OverlayError(
+            USAGE,
+            f"a rebase is under way in {folder}, whose commits are no whole series",
+            wanted="the folder of `edit`",
+            repair=f".venv/bin/python -m rft.overlay rebase PACKAGE {version} --dir {folder} --continue",
+        )
     contents = read_commits(folder, patches)
     tops = sorted({diff.path.split("/")[0] for diff in all_diffs(contents)})
     if len(tops) != 1:

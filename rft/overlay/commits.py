@@ -11,6 +11,8 @@ from .errors import NOT_WANTED, USAGE, OverlayError
 from .headers import commit_message, fields, lint, normalise, slug
 from .series import Package, sha256
 
+REBASE = ".git/rft-rebase.json"  # in the repository of a rebase: how far it is
+
 # Output must not depend on the author's configuration.
 DIFF = [
     *("diff-tree", "-p", "-r", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--text"),
@@ -108,7 +110,13 @@ def changed_files(folder: Path, package: Package) -> dict[str, dict]:
             raise OverlayError(NOT_WANTED, f"the commits do not lead from base to HEAD in {path}; is base an ancestor?")
         by = [name for name, _ in package.diffs[path]]
         if pristine == wanted:
-            raise OverlayError(NOT_WANTED, f"the changes cancel out in {path}", found=", ".join(by), wanted="no change")
+            raise OverlayError(
+                NOT_WANTED,
+                f"the changes to {path} cancel out",
+                found=f"as upstream ships it after {', '.join(by)}",
+                wanted="a change, or patches that leave the file alone",
+                repair=f"git -C {folder} rebase -i base   (edit), then the same command again",
+            )
         files[path] = {"pristine": sha256(pristine), "patched": sha256(wanted), "by": by}
     return files
 

@@ -14,16 +14,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .author import write_series
-from .commits import changed_files, commit_patch, git, git_file, make_repository, read_commits, require_committed
+from .commits import (
+    REBASE,
+    changed_files,
+    commit_patch,
+    git,
+    git_file,
+    make_repository,
+    read_commits,
+    require_committed,
+)
 from .diff import FileDiff, apply_diff, header_text, parse_patch
 from .errors import NOT_WANTED, USAGE, OverlayError
 from .headers import commit_message, due
 from .merge import CHANGED, CONFLICT, EMPTY, GONE, UPSTREAM, Merged, Tree, markers, merge_patch, not_python, their_side
-from .rebase_source import OWN, RESOLVED, Carried, Source, digests, with_header
+from .rebase_source import EDITED, OWN, RESOLVED, Carried, Source, changes, digests, with_header
 from .series import Package, dump, sha256
 from .upstream import Release
 
-STATE = ".git/rft-rebase.json"
+STATE = REBASE
 BEGUN = ".git/rft-begun"  # first of all: what holds it is ours to remove
 DROPPED = (UPSTREAM, EMPTY)
 
@@ -192,10 +201,18 @@ def _write_series(source: Source, work: Path, state: dict) -> dict:
     """Write what the commits of `work` make; returns the report."""
     if all(row["status"] in DROPPED for row in state["rows"]):
         raise OverlayError(NOT_WANTED, f"{source.name} needs none of the patches of {source.package.name}")
-    _save(work, state | {"writing": True})
-    report = _report(source, state["rows"], state["requirements"])
+    state |= {"writing": True}
+    _save(work, state)
     package = source.package
     contents = read_commits(work, source.patches)
+    state.setdefault("made", {name: changes(data) for name, data in contents.items()})
+    _save(work, state)
+    for row in state["rows"]:  # what was done by hand since, as the repair of changes that cancel out asks for
+        if row["status"] not in DROPPED and row["patch"] not in contents:
+            row["status"] = EMPTY
+        elif row["patch"] in contents and state["made"].get(row["patch"]) != changes(contents[row["patch"]]):
+            row["status"] = EDITED if row["status"] != OWN else OWN
+    report = _report(source, state["rows"], state["requirements"])
     known = source.existing.distributions if source.existing else {name: [] for name in package.distributions}
     distributions = {name: list(hashes) for name, hashes in known.items()}
     for name, digest in state["wheels"].items():

@@ -12,7 +12,7 @@ from rebase_toy import CONFLICT, MOVED, both, release, report, statuses, tree, w
 from rft.overlay import rebase
 from rft.overlay.merge import their_side
 
-STEPS = [("make_repository", 1), *(("_save", n) for n in range(1, 7)), ("commit_patch", 1), ("commit_patch", 2)]
+STEPS = [("make_repository", 1), *(("_save", n) for n in range(1, 8)), ("commit_patch", 1), ("commit_patch", 2)]
 STEPS += [("read_commits", 1), ("write_series", 1)]
 
 
@@ -107,6 +107,38 @@ def test_what_a_commit_by_hand_leaves_out_is_refused(world, tmp_path):
     git(folder, "checkout", "-q", "alpha/data.json")
     code, document = report(world, "--continue")
     assert code == 1 and statuses(document) == {"one": "resolved", "two-things": "conflict"}
+
+
+def test_finish_refuses_the_folder_of_a_rebase(world, tmp_path):
+    """Its commits are the patches before the conflict: the rest would be gone from the series."""
+    assert report(world, *both(world, release(tmp_path, CONFLICT)))[0] == 1
+    git(work(world), "reset", "-q", "--hard")
+    git(work(world), "clean", "-qfd")
+    kept = tree(world.patches)
+    code, _, err = world.run("finish", str(work(world)))
+    assert code == 2 and "a rebase is under way" in err and f"PACKAGE 1.3 --dir {work(world)} --continue" in err
+    assert tree(world.patches) == kept
+
+
+def test_changes_that_cancel_out_are_named_and_repaired(world, tmp_path):
+    """Settled so that the two patches leave core.py as upstream ships it: git rebase, then the same command again."""
+    wheels = both(world, release(tmp_path, CONFLICT))
+    assert report(world, *wheels)[0] == 1
+    folder = work(world)
+    git(folder, "checkout", "-q", "base", "--", "alpha/core.py")
+    code, _, err = world.run("rebase", "alpha", "1.3", "--continue")
+    assert code == 1 and "the changes to alpha/core.py cancel out" in err and "one.patch, two-things.patch" in err
+    assert f"repair: git -C {folder} rebase -i base" in err
+    messages = [git(folder, "log", "-1", "--format=%B", name) for name in ("HEAD~1", "HEAD")]
+    git(folder, "reset", "-q", "--soft", "base")
+    git(folder, "reset", "-q")
+    git(folder, "add", "alpha/crlf.py")
+    git(folder, "commit", "-q", "-F", "-", text=messages[0])
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-F", "-", text=messages[1])
+    code, document = report(world, "--continue")
+    assert code == 0 and statuses(document) == {"one": "edited", "two-things": "edited"}
+    assert statuses(report(world, *wheels)[1]) == {"one": "edited", "two-things": "edited"}
 
 
 def test_what_does_not_fit_the_state_is_refused(world, tmp_path):
