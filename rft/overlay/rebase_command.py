@@ -6,6 +6,7 @@ import contextlib
 import json
 import shlex
 import sys
+import textwrap
 from argparse import Namespace
 from pathlib import Path
 
@@ -95,11 +96,14 @@ def _show(arguments: Namespace, report: dict, source: series_rebase.Source) -> i
 
 
 def text(report: dict) -> str:
-    """The report for people: counts, then each patch that is not as it was."""
+    """The report for people: counts, the names of patches that are as they were, then each of the others."""
     rows = report["patches"]
     counts = ", ".join(f"{count} {status}" for status, count in report["counts"].items())
     hunks = f" ({report['conflict_hunks']} hunks in conflict)" if report["conflict_hunks"] else ""
     lines = [f"{report['from']} -> {report['package']}: {counts}{hunks}"]
+    for status in (CLEAN, MOVED):
+        if names := [row["patch"].removesuffix(".patch") for row in rows if row["status"] == status]:
+            lines += _wrapped(f"  {status:<17}{', '.join(names)}")
     for row in rows:
         hunks = row.get("conflicts", {}) if row["status"] == CONFLICT else {}
         where = [f"{path}: {count} in conflict" for path, count in hunks.items()]
@@ -114,6 +118,10 @@ def text(report: dict) -> str:
     if report["left"]:
         lines.append(f"  {report['left']} patches are still to carry")
     return "\n".join(lines)
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, 120, subsequent_indent=" " * 19, break_long_words=False, break_on_hyphens=False)
 
 
 def _indented(where: list[str]) -> str:

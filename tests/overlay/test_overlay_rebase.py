@@ -59,7 +59,7 @@ def test_check_writes_nothing(world, tmp_path):
     assert code == 1 and statuses(document) == {"one": "clean", "two-things": "conflict"}
     assert document["conflict_hunks"] == 1 and document["patches"][1]["conflicts"] == {"alpha/core.py": 1}
     code, out, _ = world.run("rebase", "alpha", "1.3", "--check", *both(world, release(tmp_path, MOVED)))
-    assert code == 0 and out == "alpha-1.2 -> alpha-1.3: 2 moved\n"
+    assert code == 0 and out == f"alpha-1.2 -> alpha-1.3: 2 moved\n  {'moved':<17}one, two-things\n"
     assert tree(world.patches.parent) == before
 
 
