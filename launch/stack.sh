@@ -16,8 +16,11 @@ choose_stack() {
         die "unknown stack" "RFT_STACK=$RFT_STACK" "one of $(known_stacks)" "unset RFT_STACK"
     export RFT_STACK
     VENV="$ROOT/.venv-$RFT_STACK"
-    # An environment of the user, or of before there were two.
-    ! is_environment "$ROOT/.venv" || [[ $(stack_of "$ROOT/.venv") != "$RFT_STACK" ]] || VENV="$ROOT/.venv"
+    # An environment of the user, or of before there were two; never that of a stack with a version, which would put
+    # its release over the pin there.
+    if [[ $RFT_STACK == "$STACK_KIND" ]] && is_environment "$ROOT/.venv" && [[ $(stack_of "$ROOT/.venv") == "$RFT_STACK" ]]; then
+        VENV="$ROOT/.venv"
+    fi
     PYTHON="$VENV/bin/python"
 }
 

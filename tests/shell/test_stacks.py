@@ -120,6 +120,20 @@ def test_an_environment_of_before_there_were_two_is_kept(checkout, linked):
     assert not (checkout / ".venv-cpu").exists()
 
 
+@needs_uv
+def test_a_newer_release_never_takes_an_environment_of_the_users(checkout):
+    """A folder .venv that set-up has not made has no stamp, and the pin in it."""
+    assert setup(checkout)[0] == 0
+    (checkout / ".venv").unlink()
+    (checkout / ".venv-cpu").rename(checkout / ".venv")
+    (checkout / ".venv/.rft-setup").unlink()
+    before = contents(checkout / ".venv")
+    add_requirement(checkout, "newer", "cpu-1.2.3")
+    code, out, err = setup(checkout, RFT_STACK="cpu-1.2.3")
+    assert code == 0 and "environment: .venv-cpu-1.2.3, the cpu-1.2.3 stack: call" in out, out + err
+    assert modules(checkout, ".venv-cpu-1.2.3") == {"newer"} and contents(checkout / ".venv") == before
+
+
 def test_the_tiny_launcher_takes_the_cpu_stack_on_any_machine(tmp_path):
     smi = script(tmp_path / "bin", "nvidia-smi", "echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)'")
     machine = {"PATH": f"{smi}:{os.environ['PATH']}", "DRY_RUN": "1"}
