@@ -163,13 +163,16 @@ def test_a_run_without_a_checkpoint_is_a_warning(judge, write):
     refused(judge("--save_steps 20"), "--save_steps 20: no checkpoint in 18 steps", "--save_steps 4", WARN)
 
 
-def test_the_command_compares_the_rows_with_what_is_also_evaluated(write, checkpoint, tmp_path, monkeypatch):
+def test_the_command_looks_at_intervals_and_at_what_is_also_evaluated(write, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("RFT_STACK", stack_name())
     rows, asked = write("rows.jsonl", range(9)), write("asked.jsonl", (3, 30), supervised=False)
     words = f"--pretrain {checkpoint} --dataset {rows} --output_key output --apply_chat_template --max_len 160"
-    words += " --train_batch_size 1 --micro_train_batch_size 1 --lora_rank 8 --target_modules q_proj"
+    words += " --train_batch_size 1 --micro_train_batch_size 1 --lora_rank 8 --target_modules q_proj --save_steps 0"
     given = ["python", "-m", "rft.runs.ranks", "1", command.SFT_MODULE, *words.split()]
     status = cli.main(["--json", "--run-dir", str(tmp_path), "--also-evaluated", str(asked), "--", *given])
-    found = {line["name"]: line for line in json.loads((tmp_path / "preflight.json").read_text())["checks"]}
+    checks = json.loads((tmp_path / "preflight.json").read_text())["checks"]
+    said = [(line["name"], line["verdict"], line["measured"]) for line in checks]
+    assert ("steps", NO_GO, "--save_steps 0: the trainer divides by it") in said
+    found = {line["name"]: line for line in checks}
     assert found["rows"]["verdict"] == GO, found
     assert status == 1 and found["overlap"]["measured"].startswith(f"1 shared problems; {asked}, line 1"), found

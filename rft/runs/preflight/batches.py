@@ -26,11 +26,18 @@ def samples_by_rank(args: Namespace) -> list[int]:
     return [sum(batches[rank * chunk : (rank + 1) * chunk]) for rank in range(ranks(args))]
 
 
+def check_intervals(args: Namespace) -> list[Line]:
+    """A fault where a number of steps between evaluations, checkpoints or lines of a log is 0."""
+    zero = [f"--{name} 0" for name in ("eval_steps", "save_steps", "logging_steps") if getattr(args, name) == 0]
+    if not zero:  # else a ZeroDivisionError after the first rollout, or the first step of a supervised training
+        return []
+    return [Line("steps", NO_GO, f"{', '.join(zero)}: the trainer divides by it", "leave it out, or 1 or more")]
+
+
 def check_sizes(args: Namespace) -> list[Line]:
     """A fault where ranks cannot be formed, or a number of steps is 0: nothing where the other checks can count."""
-    zero = [f"--{name} 0" for name in ("eval_steps", "save_steps", "logging_steps") if getattr(args, name) == 0]
-    if zero:  # ZeroDivisionError after the first rollout
-        return [Line("steps", NO_GO, f"{', '.join(zero)}: the trainer divides by it", "leave it out, or 1 or more")]
+    if zero := check_intervals(args):
+        return zero
     if ranks(args) < 1 or args.actors % (args.ring_attn_size * args.ds_tensor_parallel_size):
         measured = f"{args.actors} actor GPUs cannot be split by ring x tensor parallel size"
         return [Line("batches", NO_GO, measured, "--ring_attn_size 1 --ds_tensor_parallel_size 1")]

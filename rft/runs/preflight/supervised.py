@@ -13,7 +13,7 @@ from rft.hooks.chat_date import dated
 from rft.hooks.reasoning_effort import chosen
 from rft.hooks.sft_rows import Learnable, learnable
 from rft.options.sft import ranks_of
-from rft.runs.preflight import data, decontamination, driver, machine, model, software
+from rft.runs.preflight import batches, data, decontamination, driver, machine, model, software
 from rft.runs.preflight.gpus import read_gpus
 from rft.runs.preflight.lines import GO, NO_GO, WARN, Line, read_config
 from rft.runs.preflight.memory import judged, kept_products
@@ -30,6 +30,7 @@ def check_all(args: Namespace, also_evaluated: str = "") -> Iterator[Line]:
     found = model.check_model(args)
     yield from found
     yield from model.check_resume(args)
+    yield from batches.check_intervals(args)
     if found[0].verdict != NO_GO:
         config = read_config(args.pretrain)
         yield from model.check_attention(args, config)
