@@ -8,7 +8,7 @@ MANIFEST=()                    # the command that writes run.json of the trainin
 PREPARED=0                     # 1 once prepare_grpo has passed it
 TRAIN_STATUS=0                  # of the training
 MEASURE_STATUS=0               # of the first part of measure_after that failed
-EVAL_DATASET=${EVAL_DATASET:-} # problems of the evaluations before and after; where empty, those in the loop
+EVAL_DATASET=${EVAL_DATASET:-} # problems asked before and after the training; where empty, those of evaluations in the loop
 EVAL_REFERENCE=${EVAL_REFERENCE:-} # of eval_posthoc's probe: cpu, cuda or none; where empty, its default
 RUN_INPUTS=()                  # model and data whose hashes go into run.json; those of the command where it is empty
 
@@ -154,7 +154,7 @@ preflight() {
         return 0
     fi
     local files
-    mapfile -t files < <(names_in "${FORMAT_DATA:-$EVAL_DATASET}") # of a supervised run those of its format check
+    mapfile -t files < <(names_in "$EVAL_DATASET")
     run "$PYTHON" -m rft.runs.preflight --run-dir "$RUN_DIR" "${files[@]/#/--also-evaluated=}" -- "${COMMAND[@]}"
     if [[ $PREFLIGHT == only ]]; then
         printf 'PREFLIGHT=only: nothing is trained; the same command without it takes %s again\n' "$RUN_DIR"

@@ -3,7 +3,6 @@
 
 SFT_RANKS=${SFT_RANKS:-1} # processes, each with a GPU of its own
 SFT_ARGS=()               # of openrlhf.cli.train_sft, behind MODEL_ARGS
-FORMAT_DATA=""            # problems of the format check, which are not trained on
 FORMAT_PROBLEMS="${FORMAT_PROBLEMS:-73}" # where each answer has its box, as many say so
 FORMAT_TOKENS="${FORMAT_TOKENS:-8192}"   # of an answer
 
@@ -24,7 +23,7 @@ supervised_experiment() {
 sft_command() {
     [[ $SFT_RANKS =~ ^[1-9][0-9]?$ ]] || die "SFT_RANKS is no number of GPUs" "SFT_RANKS=$SFT_RANKS" "1, 2, …, of this machine" \
         "unset SFT_RANKS, which means 1"
-    [[ $FORMAT_DATA != *,* ]] || die "the format is checked on one file of problems" "EVAL_DATASET=$FORMAT_DATA" \
+    [[ $EVAL_DATASET != *,* ]] || die "the format is checked on one file of problems" "EVAL_DATASET=$EVAL_DATASET" \
         "one JSONL file" "name one of them, or unset EVAL_DATASET"
     read_command "$PYTHON" -m rft.runs.ranks "$SFT_RANKS" openrlhf.cli.train_sft "${MODEL_ARGS[@]}" "${SFT_ARGS[@]}" "$@" || return 0
 }
@@ -53,7 +52,7 @@ prepare_sft() {
     sft_command "$@"
     [[ $DRY_RUN != 1 ]] || return 0
     local files
-    mapfile -t files < <(names_in "${OPTION[pretrain]}" "${OPTION[dataset]}" "${OPTION[eval_dataset]}" "$FORMAT_DATA")
+    mapfile -t files < <(names_in "${OPTION[pretrain]}" "${OPTION[dataset]}" "${OPTION[eval_dataset]}" "$EVAL_DATASET")
     know_inputs "${files[@]}"
     check_and_record "$@"
 }
@@ -62,7 +61,7 @@ prepare_sft() {
 # DATA_ROOT it knows the default file, of which it asks MATH's problems alone, as without a launcher.
 check_format() {
     local status=0
-    run env DATA_ROOT="$DATA_ROOT" "$PYTHON" -m rft.runs.format_check --model "$2" --data "$FORMAT_DATA" --n "$FORMAT_PROBLEMS" \
+    run env DATA_ROOT="$DATA_ROOT" "$PYTHON" -m rft.runs.format_check --model "$2" --data "$EVAL_DATASET" --n "$FORMAT_PROBLEMS" \
         --max-tokens "$FORMAT_TOKENS" --reasoning-effort "${OPTION[reasoning_effort]:-own}" --cache "$CACHE_ROOT/evals" \
         --output "$RUN_DIR/evals/format_$1.json" || status=$?
     ((status == 0 || status == 1 || status == 3)) || return "$status"
@@ -72,5 +71,5 @@ check_format() {
 require_rows() {
     [[ $DRY_RUN != 1 ]] || return 0
     OPTION["prompt_data"]=${OPTION[dataset]}
-    EVAL_DATASET=$FORMAT_DATA require_inputs
+    require_inputs
 }

@@ -49,7 +49,7 @@ tiny_supervised_experiment() {
     SFT_ROWS=$DATA
     MODEL_ARGS=(--pretrain "$MODEL" --param_dtype bf16 --lora_rank 8 --lora_alpha 16 --target_modules q_proj k_proj v_proj o_proj)
     use tasks/sft
-    FORMAT_DATA=$DATA/heldout.jsonl FORMAT_PROBLEMS=256 FORMAT_TOKENS=64
+    EVAL_DATASET=$DATA/heldout.jsonl FORMAT_PROBLEMS=256 FORMAT_TOKENS=64
     SFT_ARGS+=(
         --max_len 160 --max_epochs 2 --train_batch_size 32 --micro_train_batch_size 16 --learning_rate 3e-3
         --eval_steps 8 --save_steps 8
