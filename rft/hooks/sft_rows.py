@@ -15,8 +15,8 @@ from rft.problems import shorten
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ROLES = ("system", "developer", "user", "assistant")
 INSTRUCTING = ("system", "developer")
+ROLES = (*INSTRUCTING, "user", "assistant")
 _SPECIAL = re.compile(r"<\|[a-z0-9_]+\|>")
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
 

@@ -32,7 +32,6 @@ from .rebase_source import EDITED, OWN, RESOLVED, Carried, Source, changes, dige
 from .series import Package, dump, sha256
 from .upstream import Release
 
-STATE = REBASE
 BEGUN = ".git/rft-begun"  # first of all: what holds it is ours to remove
 DROPPED = (UPSTREAM, EMPTY)
 
@@ -63,7 +62,7 @@ def check(source: Source, release: Release, old: Release) -> dict:
 
 def start(source: Source, release: Release, old: Release, work: Path) -> dict:
     """Make the repository `work`, and carry until the end or the first conflict; returns the report."""
-    if (work / STATE).is_file():
+    if (work / REBASE).is_file():
         raise OverlayError(
             USAGE,
             f"a rebase is under way in {work}",
@@ -89,9 +88,9 @@ def start(source: Source, release: Release, old: Release, work: Path) -> dict:
 
 def resume(source: Source, work: Path) -> dict:
     """Go on where a conflict, or a kill, has left the repository `work`."""
-    if not (work / STATE).is_file():
+    if not (work / REBASE).is_file():
         raise OverlayError(USAGE, f"no rebase is under way in {work}", repair=source.command)
-    state = json.loads((work / STATE).read_text())
+    state = json.loads((work / REBASE).read_text())
     if state["version"] != source.version:
         raise OverlayError(
             USAGE,
@@ -176,7 +175,7 @@ def _require_settled(work: Path, pending: dict, before: str) -> None:
 
 def _carry(source: Source, work: Path) -> dict:
     """Merge and commit the patches that are left; then write the series, unless one is in conflict."""
-    state = json.loads((work / STATE).read_text())
+    state = json.loads((work / REBASE).read_text())
     old = {str(p.relative_to(work / ".git/rft-old")): p.read_bytes() for p in _files(work / ".git/rft-old")}
     paths = sorted({diff.path for data in source.all_patches() for diff in parse_patch(data, "")})
     pristine = {path: git_file(work, "base", path) for path in paths}
@@ -330,8 +329,8 @@ def _changed(before: list[str], after: list[str]) -> dict[str, list[str]]:
 
 def _save(work: Path, state: dict) -> None:
     """Replaced whole, so that a kill leaves the state before or after."""
-    (work / f"{STATE}.new").write_bytes(dump(state))
-    (work / f"{STATE}.new").replace(work / STATE)
+    (work / f"{REBASE}.new").write_bytes(dump(state))
+    (work / f"{REBASE}.new").replace(work / REBASE)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -51,7 +51,7 @@ def test_a_kill_at_any_step_is_continued(world, tmp_path, monkeypatch, name, at,
         with pytest.raises(Killed):
             world.run("rebase", "alpha", "1.3", *wheels)
     world.capsys.readouterr()  # what the one that was killed has said
-    begun = (work(world) / rebase.STATE).exists()
+    begun = (work(world) / rebase.REBASE).exists()
     code, document = report(world, *(["--continue"] if begun else wheels))
     assert code == 0 and statuses(document) == {"one": "moved", "two-things": "moved"}
     assert tree(world.patches) == wanted and not work(world).exists()
